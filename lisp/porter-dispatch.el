@@ -1,0 +1,310 @@
+;;; porter-dispatch.el --- Choose and call the handler  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; What a user gives as HANDLERS is checked and turned into one function of a
+;; request when a server starts, so that mistakes show there and not with the
+;; first client.
+;;
+;; `porter--dispatch' runs it: an error becomes a 500 and a line in the log, a
+;; quit a 503, and nothing of it gets out.
+
+;;; Code:
+
+(require 'porter-response)
+
+(porter-module--declare)
+
+(defcustom porter-show-backtrace nil
+  "Non-nil means that the answer to a request shows the error of its handler.
+That tells strangers about your code; use it while you write handlers."
+  :type 'boolean
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defconst porter--methods
+  '(:GET :HEAD :POST :PUT :DELETE :OPTIONS :TRACE :PATCH :COPY :LOCK :MKCOL
+    :MOVE :PROPFIND :PROPPATCH :SEARCH :UNLOCK :BIND :REBIND :UNBIND :ACL
+    :REPORT :MKACTIVITY :CHECKOUT :MERGE :MKCALENDAR :LINK :UNLINK :PURGE)
+  "The methods that Porter knows.
+A matcher with another keyword is about the header of that name.")
+
+(cl-defstruct (porter-server
+               (:constructor porter--server-make)
+               (:copier nil))
+  "A running server, or one that has run."
+  (name nil :read-only t)
+  (number nil :documentation "Its number in C; nil when it is gone.")
+  (handlers nil :documentation "As given to `porter-start'; may be set.")
+  (host nil :documentation "The host as given, or a socket's file name.")
+  (port nil :documentation "The port it listens on; nil for a Unix socket.")
+  (local nil :documentation "Non-nil for a Unix-domain socket.")
+  (started nil :documentation "When it was started, a Lisp time.")
+  (log-buffer nil :documentation "Where its log goes, a buffer or a name.")
+  (listening nil :documentation "Non-nil until it is stopped.")
+  (last-statistics nil :documentation "Its statistics when it went.")
+  (function nil :documentation "What HANDLERS were made into.")
+  (function-handlers nil :documentation "The HANDLERS that FUNCTION is made of."))
+
+(defvar porter--server-table (make-vector 256 nil)
+  "The servers by their number in C, also stopped ones with open answers.")
+
+;;;; The log
+
+(defun porter--log (server format &rest args)
+  "Write a line into the log of SERVER, if it has one, else into *Messages*.
+FORMAT and ARGS are those of `format'."
+  (let ((line (apply #'format format args))
+        (buffer (and server (porter-server-log-buffer server)))
+        (inhibit-read-only t)
+        (deactivate-mark nil))
+    (if (null buffer)
+        (let ((inhibit-message t)) (message "Porter: %s" line))
+      (with-current-buffer (get-buffer-create buffer)
+        (buffer-disable-undo)
+        (save-excursion
+          (goto-char (point-max))
+          (insert (format-time-string "%F %T ") line "\n"))))))
+
+;;;; Matchers
+
+(defun porter--compile-function (function)
+  "FUNCTION, made fast where that does not change what it means.
+A quoted lambda would have its macros expanded again at each call."
+  (cond
+   ((eq (car-safe function) 'lambda)
+    (let ((lexical-binding nil)
+          (byte-compile-warnings nil)
+          (byte-compile-verbose nil)
+          (inhibit-message t))
+      (defvar byte-compile-warnings)
+      (defvar byte-compile-verbose)
+      (or (ignore-errors (byte-compile function)) function)))
+   ((or (functionp function)
+        ;; May be defined later, and over again.
+        (and (symbolp function) function (not (keywordp function))))
+    function)
+   (t (signal 'porter-bad-handlers (list "Not a function" function)))))
+
+(defun porter--methods-test (methods)
+  "A function that says whether its argument is one of METHODS.
+METHODS is a method keyword, t or a list of keywords."
+  (dolist (method (if (listp methods) methods (list methods)))
+    (unless (or (eq method t) (memq method porter--methods))
+      (signal 'porter-bad-handlers (list "Not a method" method))))
+  (let ((methods (if (listp methods) methods (list methods))))
+    (cond ((memq t methods) (lambda (_method) t))
+          ((memq :GET methods)
+           (lambda (method) (or (memq method methods) (eq method :HEAD))))
+          (t (lambda (method) (memq method methods))))))
+
+(defun porter--route-regexp (pattern)
+  "The regexp for route PATTERN, and the list of its names: (REGEXP . NAMES)."
+  (let ((at 0) (regexp "\\`") names)
+    (while (string-match "\\([:*]\\)\\([[:alnum:]_-]+\\)" pattern at)
+      (setq regexp (concat regexp
+                           (regexp-quote (substring pattern at (match-beginning 0)))
+                           (if (equal (match-string 1 pattern) ":")
+                               "\\([^/]+\\)"
+                             "\\(\\(?:.\\|\n\\)*\\)")))
+      (push (match-string 2 pattern) names)
+      (setq at (match-end 0)))
+    (cons (concat regexp (regexp-quote (substring pattern at)) "\\'")
+          (nreverse names))))
+
+(defun porter--path-test (pattern route)
+  "A function of a request and its path: does PATTERN match?
+ROUTE non-nil means that PATTERN is a route, else it is a regexp or \"*\"."
+  (cond
+   ((not (stringp pattern))
+    (signal 'porter-bad-handlers (list "Not a string" pattern)))
+   ((equal pattern "*") (lambda (_request _path) t))
+   (route
+    (let* ((parsed (porter--route-regexp pattern))
+           (regexp (car parsed))
+           (names (cdr parsed)))
+      (lambda (request path)
+        (when (string-match regexp path)
+          (let ((group 0))
+            (aset request porter--request-parameters-index
+                  (mapcar (lambda (name)
+                            (cons name (match-string (cl-incf group) path)))
+                          names)))
+          t))))
+   (t
+    (condition-case err (string-match-p pattern "")
+      (invalid-regexp
+       (signal 'porter-bad-handlers
+               (list "Invalid regexp" pattern (cadr err)))))
+    (lambda (_request path) (string-match pattern path)))))
+
+(defun porter--compile-route (handler)
+  "HANDLER, one (MATCHER . FUNCTION), as a vector.
+The vector is [KIND TEST METHODS-TEST METHODS FUNCTION].  KIND is `request'
+with a TEST of the request, or `path' with a TEST of request and path."
+  (unless (consp handler)
+    (signal 'porter-bad-handlers (list "Not (MATCHER . FUNCTION)" handler)))
+  (let* ((matcher (car handler))
+         (function (porter--compile-function (cdr handler)))
+         (key (car-safe matcher))
+         (methods (and (consp matcher)
+                       (or (eq key t) (memq key porter--methods)
+                           (and (consp key) (not (functionp key)))))))
+    (cond
+     ((stringp matcher)
+      (vector 'path (porter--path-test matcher t) (porter--methods-test t)
+              '(t) function))
+     ((and methods (eq (car-safe (cdr matcher)) :route))
+      (vector 'path (porter--path-test (nth 2 matcher) t)
+              (porter--methods-test key) (if (listp key) key (list key))
+              function))
+     (methods
+      (vector 'path (porter--path-test (cdr matcher) nil)
+              (porter--methods-test key) (if (listp key) key (list key))
+              function))
+     ((and (keywordp key) (stringp (cdr matcher)))
+      (let ((regexp (cdr matcher)))
+        (porter--path-test regexp nil)
+        (vector 'request
+                (if (equal regexp "*")
+                    (lambda (request) (porter-request-header request key))
+                  (lambda (request)
+                    (let ((value (porter-request-header request key))
+                          (case-fold-search t))
+                      (and value (string-match regexp value)))))
+                nil nil function)))
+     ((or (functionp matcher) (and matcher (symbolp matcher)
+                                   (not (keywordp matcher))))
+      (vector 'request (porter--compile-function matcher) nil nil function))
+     (t (signal 'porter-bad-handlers (list "Not a matcher" matcher))))))
+
+(defun porter--allow (methods)
+  "The value of Allow for METHODS, a list of keywords."
+  (when (memq :GET methods) (push :HEAD methods))
+  (mapconcat (lambda (method) (substring (symbol-name method) 1))
+             (sort (delete-dups (cons :OPTIONS methods)) #'string<)
+             ", "))
+
+(defun porter--no-route (request method allowed)
+  "Answer REQUEST, which no route takes.
+METHOD is its method, ALLOWED the methods that routes to its path take."
+  (let ((id (porter--id request)))
+    (cond
+     ((and (eq method :OPTIONS)
+           (or allowed (equal (porter-request-path request) "*")))
+      (porter--mod-respond
+       id 204 (list (cons "Allow" (porter--allow (or allowed '(:GET :POST)))))
+       nil))
+     (allowed
+      (porter--answer-plain id 405 "Method Not Allowed\n"
+                            (list (cons "Allow" (porter--allow allowed)))))
+     (t (porter--answer-plain id 404 "Not Found\n")))))
+
+(defun porter--compile-handlers (handlers)
+  "HANDLERS as one function of a request.
+Signal `porter-bad-handlers' with what is wrong."
+  (if (or (functionp handlers) (and handlers (symbolp handlers)))
+      (porter--compile-function handlers)
+    (unless (listp handlers)
+      (signal 'porter-bad-handlers (list "Not a function or an alist" handlers)))
+    (let ((routes (mapcar #'porter--compile-route handlers)))
+      (lambda (request)
+        (let* ((id (porter-process-id
+                    (aref request porter--request-process-index)))
+               (method (porter--mod-method id))
+               (rest routes)
+               (case-fold-search nil)
+               path function allowed)
+          (while rest
+            (let ((route (pop rest)))
+              (if (eq (aref route 0) 'request)
+                  (when (funcall (aref route 1) request)
+                    (setq function (aref route 4)))
+                (when (funcall (aref route 1) request
+                               (or path (setq path (porter--mod-path id))))
+                  (if (funcall (aref route 2) method)
+                      (setq function (aref route 4))
+                    (setq allowed (append (aref route 3) allowed)))))
+              (when function (setq rest nil))))
+          (if function
+              (progn
+                (setq case-fold-search t)
+                (funcall function request))
+            (porter--no-route request method allowed)))))))
+
+(defun porter--server-run (server request)
+  "Give REQUEST to the handlers of SERVER, and return what they do."
+  (unless (eq (porter-server-handlers server)
+              (porter-server-function-handlers server))
+    (setf (porter-server-function server)
+          (porter--compile-handlers (porter-server-handlers server)))
+    (setf (porter-server-function-handlers server)
+          (porter-server-handlers server)))
+  (funcall (porter-server-function server) request))
+
+;;;; One request
+
+(defun porter--describe (id)
+  "Method and target of request ID, for the log."
+  (format "%s %s" (substring (symbol-name (or (porter--mod-method id) '\??)) 1)
+          (or (porter--mod-target id) "")))
+
+(defun porter--handler-error (server id err)
+  "The handler of request ID of SERVER signalled ERR."
+  (let ((text (error-message-string err)))
+    (porter--log server "%s: error: %s" (porter--describe id) text)
+    (porter--answer-plain id 500
+                          (if porter-show-backtrace
+                              (format "Internal Server Error\n%s\n" text)
+                            "Internal Server Error\n"))
+    nil))
+
+(defun porter--handler-quit (server id)
+  "The handler of request ID of SERVER was quit."
+  (porter--log server "%s: quit" (porter--describe id))
+  (porter--answer-plain id 503 "The handler was interrupted\n"
+                        '(("Retry-After" . "1")))
+  nil)
+
+(defun porter--handler-returned (server id value)
+  "The handler of request ID of SERVER has returned VALUE."
+  (cond
+   ((eq value :keep-alive)
+    ;; What was said so far goes out; with nothing said yet nothing happens.
+    (porter--mod-flush id))
+   ((porter--mod-finish id t)
+    (porter--forget-close-functions id))
+   ((eql 0 (porter--mod-phase id))
+    (porter--log server "%s: the handler sent no answer" (porter--describe id))
+    (porter--answer-plain id 500 "The handler sent no answer\n"))))
+
+(defun porter--dispatch (id)
+  "Run the handler for request ID and see that it is answered.
+Called with `inhibit-quit' non-nil; the handler can be quit."
+  (let* ((server (aref porter--server-table (logand id 255)))
+         (porter--running id)
+         (value (catch 'close-connection
+                  (condition-case nil
+                      (condition-case-unless-debug err
+                          (let ((inhibit-quit nil))
+                            (porter--server-run
+                             server
+                             (porter--request-make (porter--process-make id))))
+                        (error (porter--handler-error server id err)))
+                    (quit (porter--handler-quit server id))))))
+    (porter--handler-returned server id value)))
+
+(defun porter--client-gone (id)
+  "Call the functions that wait for the client of request ID to leave."
+  (let ((functions (gethash id porter--close-functions)))
+    (remhash id porter--close-functions)
+    (dolist (function functions)
+      (condition-case-unless-debug err
+          (let ((inhibit-quit nil)) (funcall function))
+        ((quit error)
+         (porter--log nil "on-close function: %s" (error-message-string err)))))))
+
+(provide 'porter-dispatch)
+;;; porter-dispatch.el ends here

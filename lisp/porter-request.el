@@ -1,0 +1,189 @@
+;;; porter-request.el --- Read a request  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; A request object is a few words: what the client sent stays in C until
+;; somebody looks at it.  The slots `headers' and `body' are unbound until
+;; then, and keep what they got.
+;;
+;; A request can be read while its handler runs, and as long as its answer is
+;; not finished.  Later the functions here return nil for what was not looked
+;; at before.
+
+;;; Code:
+
+(require 'cl-lib)
+(require 'eieio)
+(require 'porter-module)
+
+(porter-module--declare)
+
+(cl-defstruct (porter-process
+               (:constructor porter--process-make (id))
+               (:copier nil))
+  "The handle of one answer: what a handler sends to."
+  (id nil :read-only t :documentation "The request's number in C."))
+
+(defclass porter-request ()
+  ((process :documentation "What to answer to, a `porter-process'.")
+   (headers :documentation "Alist: (METHOD . PATH), parameters, header lines.")
+   (body :documentation "The body's bytes, a unibyte string.")
+   (context :initform nil :documentation "For the handler's own use.")
+   (parameters :initform nil
+               :documentation "Alist of the route's named parameters."))
+  :documentation "A request, as a handler gets it.")
+
+(defconst porter--request-prototype (make-instance 'porter-request)
+  "What new requests are copies of.
+`make-instance' takes longer than all else Porter does for a request.")
+
+(defun porter--request-slot-index (slot)
+  "The place of SLOT in a request, for `aref'."
+  (let ((request (clone porter--request-prototype))
+        (index 0))
+    (setf (slot-value request slot) 'here)
+    (while (not (eq (aref request index) 'here))
+      (setq index (1+ index)))
+    index))
+
+(defconst porter--request-process-index (porter--request-slot-index 'process))
+(defconst porter--request-parameters-index
+  (porter--request-slot-index 'parameters))
+
+(defsubst porter--request-make (process)
+  "A request for PROCESS."
+  (let ((request (copy-sequence porter--request-prototype)))
+    (aset request porter--request-process-index process)
+    request))
+
+(defsubst porter--id (object)
+  "The id of OBJECT, a `porter-process' or a `porter-request'.
+Signal `wrong-type-argument' for anything else."
+  (cond ((porter-process-p object) (porter-process-id object))
+        ((cl-typep object 'porter-request)
+         (porter-process-id (aref object porter--request-process-index)))
+        (t (signal 'wrong-type-argument (list 'porter-process-p object)))))
+
+(cl-defmethod slot-unbound ((request porter-request) class slot function)
+  "Fetch what SLOT of REQUEST holds, and keep it there.
+CLASS and FUNCTION are for other slots."
+  (pcase slot
+    ('headers (setf (slot-value request 'headers)
+                    (porter--mod-alist (porter--id request))))
+    ('body (setf (slot-value request 'body)
+                 (or (porter--mod-body (porter--id request)) "")))
+    (_ (ignore class function) (cl-call-next-method))))
+
+(defun porter-request-method (request)
+  "The method of REQUEST, a keyword such as `:GET'."
+  (porter--mod-method (porter--id request)))
+
+(defun porter-request-path (request)
+  "The path of REQUEST, percent-decoded once; \"*\" for OPTIONS of the server."
+  (porter--mod-path (porter--id request)))
+
+(defun porter-request-target (request)
+  "The target of REQUEST as the client sent it."
+  (porter--mod-target (porter--id request)))
+
+(defun porter-request-version (request)
+  "The HTTP version of REQUEST, \"1.1\" or \"1.0\"."
+  (porter--mod-version (porter--id request)))
+
+(defun porter-request-query (request)
+  "The parameters in the query of REQUEST, an alist of strings in order."
+  (porter--mod-parameters (porter--id request) nil))
+
+(defun porter-request-form (request)
+  "The parameters in the form that is REQUEST's body, an alist of strings."
+  (porter--mod-parameters (porter--id request) t))
+
+(defun porter-request-param (request name &optional default)
+  "The first parameter NAME of REQUEST, of its query, then of a form.
+Return DEFAULT when there is none."
+  (or (porter--mod-parameter (porter--id request) name) default))
+
+(defun porter-request-header (request name)
+  "The value of the first header line NAME of REQUEST, or nil.
+NAME is a string in any case, or a keyword such as `:HOST'."
+  (porter--mod-header (porter--id request)
+                      (if (symbolp name) (symbol-name name) name)))
+
+(defun porter-request-headers (request)
+  "All header lines of REQUEST in order, an alist of strings."
+  (porter--mod-headers (porter--id request) nil))
+
+(defun porter-request-trailers (request)
+  "The trailer lines behind a chunked body of REQUEST, an alist of strings."
+  (porter--mod-headers (porter--id request) t))
+
+(defun porter-request-body (request)
+  "The body of REQUEST, a unibyte string; \"\" when it has none."
+  (slot-value request 'body))
+
+(defun porter--header-parameter (value name)
+  "The parameter NAME of VALUE, a header value such as \"text/html; a=b\"."
+  (let ((case-fold-search t))
+    (when (and value
+               (string-match
+                (concat ";[ \t]*" (regexp-quote name)
+                        "=\\(?:\"\\(\\(?:[^\"\\]\\|\\\\.\\)*\\)\"\\|\\([^; \t]*\\)\\)")
+                value))
+      (if (match-beginning 1)
+          (replace-regexp-in-string "\\\\\\(.\\)" "\\1" (match-string 1 value))
+        (match-string 2 value)))))
+
+(defun porter-request-text (request)
+  "The body of REQUEST, decoded.
+By the charset that its Content-Type names, or else as UTF-8."
+  (let* ((charset (porter--header-parameter
+                   (porter-request-header request "content-type") "charset"))
+         (coding (and charset (intern-soft (downcase charset)))))
+    (decode-coding-string (porter-request-body request)
+                          (if (and coding (coding-system-p coding))
+                              coding
+                            'utf-8))))
+
+(declare-function json-parse-string "ext:json.c" (string &rest args))
+(declare-function json-read-from-string "json" (string))
+
+(defun porter-request-json (request)
+  "The body of REQUEST, read as JSON.
+Objects are alists with symbols as keys, arrays are lists, null and false are
+nil and `:false'.  Signal a JSON error when it is none."
+  (let ((text (decode-coding-string (porter-request-body request) 'utf-8)))
+    (if (fboundp 'json-parse-string)
+        (json-parse-string text :object-type 'alist :array-type 'list
+                           :null-object nil :false-object :false)
+      (require 'json)
+      (let ((json-array-type 'list) (json-false :false))
+        (defvar json-array-type) (defvar json-false)
+        (json-read-from-string text)))))
+
+(defun porter-request-cookies (request)
+  "The cookies of REQUEST, an alist of strings in the order they came."
+  (let (cookies)
+    (dolist (header (porter-request-headers request))
+      (when (eq t (compare-strings (car header) nil nil "cookie" nil nil t))
+        (dolist (pair (split-string (cdr header) ";" t "[ \t]+"))
+          (when (string-match "\\`\\([^=]+?\\)[ \t]*=[ \t]*\"?\\(.*?\\)\"?\\'" pair)
+            (push (cons (match-string 1 pair) (match-string 2 pair)) cookies)))))
+    (nreverse cookies)))
+
+(defun porter-request-cookie (request name)
+  "The value of the first cookie NAME of REQUEST, or nil."
+  (cdr (assoc name (porter-request-cookies request))))
+
+(defun porter-request-remote (request)
+  "The address of REQUEST's client, a string.
+Nil for a client on a Unix-domain socket."
+  (car-safe (porter--mod-remote (porter--id request))))
+
+(defun porter-request-route-param (request name)
+  "The value of parameter NAME in the route that matched REQUEST, or nil."
+  (cdr (assoc name (aref request porter--request-parameters-index))))
+
+(provide 'porter-request)
+;;; porter-request.el ends here

@@ -1,0 +1,565 @@
+/* bridge.c - the Emacs thread's end of both queues.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#include "bridge.h"
+
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <time.h>
+#include <unistd.h>
+
+#define CHAIN_MAX 64
+
+/* Finished answers are not held back longer than this while other handlers run. */
+#define HOLD_NS (300 * 1000)
+
+/* How often the Date line is looked after. */
+#define CLOCK_NS (100 * 1000 * 1000)
+
+static uint64_t now_ns(void)
+{
+    struct timespec ts;
+    clock_gettime(CLOCK_MONOTONIC, &ts);
+    return (uint64_t)ts.tv_sec * 1000000000 + (uint64_t)ts.tv_nsec;
+}
+
+static const struct format_clock *date(struct bridge *bridge)
+{
+    uint64_t now = now_ns();
+    if (!bridge->clock.len || now - bridge->clock_ns > CLOCK_NS) {
+        bridge->clock_ns = now;
+        format_clock_set(&bridge->clock, time(NULL));
+    }
+    return &bridge->clock;
+}
+
+/* ---- ids ---- */
+
+static bool slot_take(struct bridge *bridge, struct exchange *exchange)
+{
+    uint32_t index = bridge->first_free;
+    if (!index) {
+        if (bridge->slots_len == bridge->slots_capacity) {
+            uint32_t capacity = bridge->slots_capacity ? bridge->slots_capacity * 2 : 64;
+            if (capacity > LIMIT_EXCHANGES)
+                return false;
+            struct slot *slots = realloc(bridge->slots, capacity * sizeof *slots);
+            if (!slots)
+                return false;
+            memset(slots + bridge->slots_capacity, 0,
+                   (capacity - bridge->slots_capacity) * sizeof *slots);
+            bridge->slots = slots;
+            bridge->slots_capacity = capacity;
+            if (!bridge->slots_len)
+                bridge->slots_len = 1; /* slot 0 is "none" */
+        }
+        index = bridge->slots_len++;
+    } else {
+        bridge->first_free = bridge->slots[index].next_free;
+    }
+    struct slot *slot = &bridge->slots[index];
+    slot->exchange = exchange;
+    slot->generation = (slot->generation + 1) & BRIDGE_GENERATION_MASK;
+    bridge->taken_count++;
+    exchange_id id = (slot->generation << BRIDGE_ID_SLOT_BITS | index) << BRIDGE_ID_SERVER_BITS;
+    atomic_store(&exchange->id, id | exchange->server->number);
+    return true;
+}
+
+static struct slot *slot_of(struct bridge *bridge, exchange_id id)
+{
+    uint64_t index = id >> BRIDGE_ID_SERVER_BITS & ((1u << BRIDGE_ID_SLOT_BITS) - 1);
+    uint64_t generation = id >> (BRIDGE_ID_SERVER_BITS + BRIDGE_ID_SLOT_BITS);
+    if (index >= bridge->slots_len)
+        return NULL;
+    struct slot *slot = &bridge->slots[index];
+    return slot->exchange && slot->generation == generation ? slot : NULL;
+}
+
+static void slot_release(struct bridge *bridge, exchange_id id)
+{
+    struct slot *slot = slot_of(bridge, id);
+    CHECK(slot);
+    slot->exchange = NULL;
+    slot->next_free = bridge->first_free;
+    bridge->first_free = (uint32_t)(slot - bridge->slots);
+    bridge->taken_count--;
+}
+
+struct exchange *bridge_find(struct bridge *bridge, exchange_id id)
+{
+    struct slot *slot = slot_of(bridge, id);
+    return slot ? slot->exchange : NULL;
+}
+
+const struct request *bridge_request(struct bridge *bridge, exchange_id id,
+                                     const struct peer **peer)
+{
+    struct exchange *exchange = bridge_find(bridge, id);
+    if (exchange) {
+        if (peer)
+            *peer = &exchange->peer;
+        return &exchange->request;
+    }
+    for (uint32_t depth = bridge->depth; depth > 0; depth--) {
+        struct kept *kept = &bridge->kept[depth];
+        if (!kept->valid || kept->running != id)
+            continue;
+        if (peer)
+            *peer = &kept->peer;
+        return &kept->request;
+    }
+    return NULL;
+}
+
+/* Exchange requests with the keeper of the handler that answers EXCHANGE, if it runs. */
+static void keep_request(struct bridge *bridge, struct exchange *exchange)
+{
+    for (uint32_t depth = bridge->depth; depth > 0; depth--) {
+        struct kept *kept = &bridge->kept[depth];
+        if (kept->running != atomic_load(&exchange->id))
+            continue;
+        struct request spare = kept->request;
+        request_reset(&spare);
+        kept->request = exchange->request;
+        kept->peer = exchange->peer;
+        kept->valid = true;
+        exchange->request = spare;
+        return;
+    }
+}
+
+bool bridge_live(struct exchange *exchange)
+{
+    return exchange_state(exchange) != EXCHANGE_REVOKED;
+}
+
+bool bridge_notify_close(struct exchange *exchange)
+{
+    atomic_store(&exchange->notify_close, true);
+    return bridge_live(exchange);
+}
+
+/* ---- handing back ---- */
+
+static void hand_back(struct bridge *bridge, struct item *item, bool wake)
+{
+    if (!bridge->done.first)
+        bridge->done_since_ns = now_ns();
+    bridge->wake = bridge->wake || wake;
+    list_push(&bridge->done, item);
+}
+
+static void hand_back_exchange(struct bridge *bridge, struct exchange *exchange, bool wake)
+{
+    exchange->item.kind = ITEM_ANSWER;
+    hand_back(bridge, &exchange->item, wake);
+}
+
+static size_t wire_bytes(const struct exchange *exchange)
+{
+    return exchange->reply.head.len + exchange->reply.body.len;
+}
+
+/* Write the chain to its socket.  What does not fit goes to the loop. */
+static void write_chain(struct bridge *bridge)
+{
+    struct iovec iov[2 * CHAIN_MAX];
+    struct msghdr message = {.msg_iov = iov};
+    if (!bridge->chain.first)
+        return;
+    struct exchange *exchange = CONTAINER_OF(bridge->chain.first, struct exchange, item);
+    int fd = exchange->fd;
+    for (struct item *item = bridge->chain.first; item; item = item->next) {
+        exchange = CONTAINER_OF(item, struct exchange, item);
+        struct buf *parts[] = {&exchange->reply.head, &exchange->reply.body};
+        for (size_t i = 0; i < ARRAY_LEN(parts); i++)
+            if (parts[i]->len)
+                iov[message.msg_iovlen++] = (struct iovec){parts[i]->data, parts[i]->len};
+    }
+    ssize_t sent;
+    do
+        sent = sendmsg(fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    while (sent < 0 && errno == EINTR);
+    /* A full socket, or a dead one: the loop will see which. */
+    size_t left = sent < 0 ? 0 : (size_t)sent;
+    bridge->chain_len = 0;
+    bridge->written_conn = 0;
+    for (struct item *item; (item = list_pop(&bridge->chain));) {
+        exchange = CONTAINER_OF(item, struct exchange, item);
+        size_t size = wire_bytes(exchange);
+        if (left >= size) {
+            left -= size;
+            bool close = exchange->reply.close;
+            bridge->written_conn = close ? 0 : exchange->conn_number;
+            bridge->written_sequence = exchange->sequence;
+            atomic_store(&exchange->state, EXCHANGE_WRITTEN);
+            /* NOTE wake-loop in conn.c */
+            hand_back_exchange(bridge, exchange, close || atomic_load(&exchange->wake_loop));
+        } else {
+            exchange->written = left;
+            left = 0;
+            bridge->written_conn = 0;
+            hand_back_exchange(bridge, exchange, true);
+        }
+    }
+}
+
+static void push_done(struct bridge *bridge)
+{
+    if (!bridge->done.first || !bridge->loop)
+        return;
+    queue_push_list(&bridge->loop->hub.outbox, &bridge->done);
+    if (bridge->wake)
+        loop_wake(bridge->loop);
+    bridge->wake = false;
+}
+
+void bridge_settle(struct bridge *bridge)
+{
+    write_chain(bridge);
+    push_done(bridge);
+}
+
+/* ---- answering ---- */
+
+static struct format_context context_of(const struct exchange *exchange)
+{
+    return (struct format_context){
+        .head = exchange->request.method == METHOD_HEAD,
+        .http_1_0 = exchange->request.version_minor == 0,
+        .keep_alive = exchange->keep_alive,
+    };
+}
+
+/* Is EXCHANGE the next answer behind CONN and SEQUENCE on the same connection? */
+static bool follows(const struct exchange *exchange, uint64_t conn, uint32_t sequence)
+{
+    return exchange->conn_number == conn && exchange->sequence == sequence + 1;
+}
+
+static bool joins_chain(struct bridge *bridge, const struct exchange *exchange)
+{
+    if (!bridge->chain.last || bridge->chain_len >= CHAIN_MAX)
+        return false;
+    struct exchange *last = CONTAINER_OF(bridge->chain.last, struct exchange, item);
+    return !last->reply.close && follows(exchange, last->conn_number, last->sequence);
+}
+
+/* Does the request to be taken next belong behind the chain? */
+static bool chain_may_grow(const struct bridge *bridge, const struct exchange *last)
+{
+    const struct item *item = bridge->todo.first;
+    return item && item->kind == ITEM_REQUEST && bridge->chain_len < CHAIN_MAX &&
+           !last->reply.close &&
+           follows(CONTAINER_OF(item, struct exchange, item), last->conn_number, last->sequence);
+}
+
+static void send_whole(struct bridge *bridge, struct exchange *exchange)
+{
+    bool joins = joins_chain(bridge, exchange);
+    if (!joins)
+        write_chain(bridge);
+    if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING)) {
+        hand_back_exchange(bridge, exchange, false);
+        return;
+    }
+    if (!joins && !exchange->direct &&
+        !follows(exchange, bridge->written_conn, bridge->written_sequence)) {
+        hand_back_exchange(bridge, exchange, true);
+        return;
+    }
+    list_push(&bridge->chain, &exchange->item);
+    bridge->chain_len++;
+    if (!bridge->done.first)
+        bridge->done_since_ns = now_ns();
+    if (!chain_may_grow(bridge, exchange))
+        write_chain(bridge);
+}
+
+static enum format_status push_piece(struct bridge *bridge, struct exchange *exchange,
+                                     struct buf *bytes)
+{
+    if (!bytes->len)
+        return FORMAT_OK;
+    struct piece *piece = piece_new(exchange);
+    if (!piece)
+        return FORMAT_NO_MEMORY;
+    piece->bytes = *bytes;
+    *bytes = (struct buf){0};
+    atomic_fetch_add(&exchange->unsent_bytes, piece->bytes.len);
+    write_chain(bridge); /* what is before it on the same connection */
+    hand_back(bridge, &piece->item, true);
+    return FORMAT_OK;
+}
+
+enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange)
+{
+    struct reply *reply = &exchange->reply;
+    struct buf out = {0};
+    enum format_status status = FORMAT_OK;
+    if (reply->phase == REPLY_OPEN) {
+        struct format_context context = context_of(exchange);
+        status = format_stream_start(reply, &context, date(bridge));
+        if (status != FORMAT_OK)
+            return status;
+        out = reply->head;
+        reply->head = (struct buf){0};
+        exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_STREAMING);
+    }
+    if (bridge_live(exchange)) {
+        status = format_stream_piece(reply, &out);
+        if (status == FORMAT_OK)
+            status = push_piece(bridge, exchange, &out);
+    } else {
+        reply->body.len = 0;
+    }
+    buf_free(&out);
+    return status;
+}
+
+enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchange, bool keep)
+{
+    struct reply *reply = &exchange->reply;
+    exchange_id id = atomic_load(&exchange->id);
+    enum format_status status;
+    if (reply->phase == REPLY_OPEN) {
+        struct format_context context = context_of(exchange);
+        status = format_finish(reply, &context, date(bridge));
+        if (status != FORMAT_OK) {
+            bridge_abort(bridge, exchange);
+            return status;
+        }
+        slot_release(bridge, id);
+        if (keep)
+            keep_request(bridge, exchange);
+        send_whole(bridge, exchange);
+    } else {
+        CHECK(reply->phase == REPLY_STREAMING);
+        struct buf rest = {0};
+        status = format_stream_piece(reply, &rest);
+        if (status == FORMAT_OK)
+            status = format_stream_end(reply, &rest);
+        buf_free(&reply->head);
+        reply->head = rest;
+        if (status != FORMAT_OK) {
+            bridge_abort(bridge, exchange);
+            return status;
+        }
+        slot_release(bridge, id);
+        if (keep)
+            keep_request(bridge, exchange);
+        write_chain(bridge);
+        exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING);
+        hand_back_exchange(bridge, exchange, true);
+    }
+    if (!bridge->depth)
+        bridge_settle(bridge);
+    return FORMAT_OK;
+}
+
+void bridge_abort(struct bridge *bridge, struct exchange *exchange)
+{
+    int status = exchange->reply.status;
+    slot_release(bridge, atomic_load(&exchange->id));
+    reply_reset(&exchange->reply);
+    exchange->reply.status = status;
+    exchange->reply.close = true;
+    exchange->reply.phase = REPLY_DONE;
+    write_chain(bridge);
+    if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING))
+        exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING);
+    hand_back_exchange(bridge, exchange, true);
+    if (!bridge->depth)
+        bridge_settle(bridge);
+}
+
+/* ---- a drain ---- */
+
+bool bridge_begin(struct bridge *bridge, uint64_t budget_us)
+{
+    if (bridge->depth >= BRIDGE_DEPTH_MAX)
+        return false;
+    bridge->depth++;
+    bridge->deadline_ns = now_ns() + budget_us * 1000;
+    if (bridge->loop)
+        bell_answer(&bridge->loop->hub.bell);
+    bridge_settle(bridge);
+    return true;
+}
+
+/* False for a request that the loop has answered itself meanwhile. */
+static bool take_request(struct bridge *bridge, struct exchange *exchange)
+{
+    if (!exchange_move(exchange, EXCHANGE_QUEUED, EXCHANGE_RUNNING)) {
+        hand_back_exchange(bridge, exchange, false);
+        return false;
+    }
+    atomic_fetch_sub(&exchange->server->queued_count, 1);
+    if (slot_take(bridge, exchange))
+        return true;
+    /* Out of memory: this client gets no answer, the others do. */
+    exchange->reply.close = true;
+    exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING);
+    hand_back_exchange(bridge, exchange, true);
+    return false;
+}
+
+void bridge_take(struct bridge *bridge, struct bridge_event *event)
+{
+    event->kind = BRIDGE_NOTHING;
+    if (!bridge->loop)
+        return;
+    uint64_t now = now_ns();
+    if ((bridge->done.first || bridge->chain.first) && now - bridge->done_since_ns > HOLD_NS)
+        bridge_settle(bridge);
+    if (now > bridge->deadline_ns)
+        return;
+    if (!bridge->todo.first) {
+        bridge->todo = queue_take(&bridge->loop->hub.inbox);
+        if (!bridge->todo.first)
+            return;
+    }
+    for (struct item *item; (item = list_pop(&bridge->todo));) {
+        if (item->kind == ITEM_REQUEST) {
+            struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
+            if (!take_request(bridge, exchange))
+                continue;
+            event->kind = BRIDGE_REQUEST;
+            event->exchange = exchange;
+            event->id = atomic_load(&exchange->id);
+            bridge->kept[bridge->depth].running = event->id;
+            bridge->kept[bridge->depth].valid = false;
+        } else if (item->kind == ITEM_CLOSED) {
+            struct notice *notice = CONTAINER_OF(item, struct notice, item);
+            event->kind = BRIDGE_CLOSED;
+            event->id = notice->id;
+            free(notice);
+        } else {
+            struct server *server = CONTAINER_OF(item, struct server, item);
+            CHECK(item->kind == ITEM_SERVER_GONE);
+            event->kind = BRIDGE_SERVER_GONE;
+            event->id = server->number;
+            bridge->servers[server->number] = NULL;
+            server_free(server);
+        }
+        return;
+    }
+}
+
+bool bridge_end(struct bridge *bridge)
+{
+    CHECK(bridge->depth > 0);
+    bridge->kept[bridge->depth].running = 0;
+    bridge->kept[bridge->depth].valid = false;
+    bridge->depth--;
+    if (!bridge->loop)
+        return false;
+    bridge_settle(bridge);
+    if (bridge->todo.first)
+        return true;
+    bell_rest(&bridge->loop->hub.bell);
+    return queue_filled(&bridge->loop->hub.inbox);
+}
+
+bool bridge_linger(struct bridge *bridge, uint64_t usec)
+{
+    if (!bridge->loop)
+        return false;
+    bridge_settle(bridge);
+    uint64_t end = now_ns() + usec * 1000;
+    if (end > bridge->deadline_ns)
+        end = bridge->deadline_ns;
+    while (now_ns() < end) {
+        if (queue_filled(&bridge->loop->hub.inbox))
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
+/* ---- start and stop ---- */
+
+int bridge_start(struct bridge *bridge, int bell_fd)
+{
+    int error;
+    bridge->loop = loop_start(bell_fd, &error);
+    return bridge->loop ? 0 : error;
+}
+
+void bridge_set_bell(struct bridge *bridge, int fd)
+{
+    struct bell *bell = &bridge->loop->hub.bell;
+    if (bell->emacs_fd >= 0)
+        close(bell->emacs_fd);
+    bell->emacs_fd = fd;
+}
+
+bool bridge_listen(struct bridge *bridge, struct server *server)
+{
+    for (uint32_t number = 0; number < ARRAY_LEN(bridge->servers); number++) {
+        if (bridge->servers[number])
+            continue;
+        bridge->servers[number] = server;
+        server->number = number;
+        loop_listen(bridge->loop, server);
+        return true;
+    }
+    return false;
+}
+
+static void drop(struct item *item)
+{
+    if (item->kind == ITEM_REQUEST || item->kind == ITEM_ANSWER)
+        exchange_free(CONTAINER_OF(item, struct exchange, item));
+    else if (item->kind == ITEM_PIECE)
+        piece_free(CONTAINER_OF(item, struct piece, item));
+    else if (item->kind == ITEM_CLOSED)
+        free(CONTAINER_OF(item, struct notice, item));
+    /* A server is in bridge->servers too. */
+}
+
+void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
+{
+    struct loop *loop = bridge->loop;
+    if (!loop)
+        return;
+    bridge_settle(bridge);
+    bridge_set_bell(bridge, -1);
+    bridge->loop = NULL;
+    bool ended = loop_stop(loop, timeout_ms);
+    if (ended) {
+        struct item_list inbox = queue_take(&loop->hub.inbox);
+        struct item_list outbox = queue_take(&loop->hub.outbox);
+        list_join(&bridge->todo, &inbox);
+        list_join(&bridge->todo, &outbox);
+        for (struct item *item; (item = list_pop(&bridge->todo));)
+            drop(item);
+        for (uint32_t i = 0; i < bridge->slots_len; i++)
+            if (bridge->slots[i].exchange)
+                exchange_free(bridge->slots[i].exchange);
+        for (uint32_t i = 0; i < ARRAY_LEN(bridge->servers); i++)
+            if (bridge->servers[i])
+                server_free(bridge->servers[i]);
+        loop_free(loop);
+    }
+    /* A drain may be under way below us, and the slots' generations must not repeat: Lisp may still hold
+     * ids of before.  Everything else starts anew. */
+    for (uint32_t depth = 0; depth <= BRIDGE_DEPTH_MAX; depth++)
+        request_clear(&bridge->kept[depth].request);
+    struct bridge fresh = {.depth = bridge->depth,
+                           .slots = bridge->slots,
+                           .slots_len = bridge->slots_len,
+                           .slots_capacity = bridge->slots_capacity};
+    for (uint32_t i = 1; i < fresh.slots_len; i++) {
+        fresh.slots[i].exchange = NULL;
+        fresh.slots[i].next_free = fresh.first_free;
+        fresh.first_free = i;
+    }
+    *bridge = fresh;
+}

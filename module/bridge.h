@@ -1,0 +1,128 @@
+/* bridge.h - the Emacs thread's end of both queues: take requests, answer them, hand them back.
+ *
+ * Thread: Emacs.  Knows nothing of Lisp; module.c does, and test/c drives it without.
+ *
+ * One bridge per Emacs.  An exchange that was taken is known by its id until it is finished: a stale id finds
+ * nothing, so a late answer is no danger.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_BRIDGE_H
+#define PORTER_BRIDGE_H
+
+#include "loop.h"
+
+enum bridge_event_kind {
+    BRIDGE_NOTHING = 0,
+    BRIDGE_REQUEST,    /* exchange: to be answered */
+    BRIDGE_CLOSED,     /* id: its client has gone (asked for by bridge_notify_close) */
+    BRIDGE_SERVER_GONE /* number: a stopped server has no connections left; its number is free */
+};
+
+struct bridge_event {
+    enum bridge_event_kind kind;
+    struct exchange *exchange;
+    exchange_id id;
+};
+
+/* How many drains may nest: handlers that wait, in handlers that wait. */
+#define BRIDGE_DEPTH_MAX 8
+
+/* What is left of an exchange that is finished while its handler still runs. */
+struct kept {
+    exchange_id running; /* the exchange last taken at this depth */
+    bool valid;          /* it is finished, and this is its request: */
+    struct request request;
+    struct peer peer;
+};
+
+struct slot {
+    struct exchange *exchange; /* NULL: free */
+    uint64_t generation;
+    uint32_t next_free;
+};
+
+struct bridge {
+    struct loop *loop; /* NULL: not started */
+    struct server *servers[LIMIT_SERVERS + 1];
+    uint32_t depth; /* of drains under way: a handler that waits may cause another one */
+
+    struct kept kept[BRIDGE_DEPTH_MAX + 1]; /* by depth */
+
+    struct item_list todo; /* taken from the inbox */
+
+    /* Finished answers of one connection, in order, to leave in one write. */
+    struct item_list chain;
+    uint32_t chain_len;
+    /* The last answer of a chain that went out whole: its follower may be written directly too. */
+    uint64_t written_conn;
+    uint32_t written_sequence;
+
+    struct item_list done; /* to be handed back */
+    bool wake;             /* the loop has something to do with them */
+    uint64_t done_since_ns;
+    uint64_t deadline_ns; /* of the drain */
+
+    struct slot *slots;
+    uint32_t slots_len;
+    uint32_t slots_capacity;
+    uint32_t first_free;
+    uint32_t taken_count;
+
+    struct format_clock clock;
+    uint64_t clock_ns; /* when CLOCK was last looked after */
+};
+
+/* Start the loop with BELL_FD, which is taken.  0 or a negative libuv code. */
+int bridge_start(struct bridge *bridge, int bell_fd);
+/* Takes FD, the Emacs thread's own duplicate of the doorbell. */
+void bridge_set_bell(struct bridge *bridge, int fd);
+/* End it, within TIMEOUT_MS.  What was under way is dropped. */
+void bridge_stop(struct bridge *bridge, unsigned timeout_ms);
+
+/* Takes SERVER and gives it a number.  False when all numbers are in use; SERVER stays the caller's. */
+bool bridge_listen(struct bridge *bridge, struct server *server);
+
+/* A drain: begin, take until nothing comes, end.  False when too many are under way: take nothing then,
+ * the one below goes on. */
+bool bridge_begin(struct bridge *bridge, uint64_t budget_us);
+void bridge_take(struct bridge *bridge, struct bridge_event *event);
+/* True when something is left to do: ring for it, once the keyboard had its turn. */
+bool bridge_end(struct bridge *bridge);
+/* Wait for the next request, at most USEC and never beyond the drain's budget: a wake-up of the other thread
+ * costs more than this.  True when there is one. */
+bool bridge_linger(struct bridge *bridge, uint64_t usec);
+
+/* The exchange that ID names, or NULL when it is finished. */
+struct exchange *bridge_find(struct bridge *bridge, exchange_id id);
+
+/* The request that ID names; also after its answer is finished, as long as its handler runs.  Else NULL.
+ * PEER may be NULL. */
+const struct request *bridge_request(struct bridge *bridge, exchange_id id,
+                                     const struct peer **peer);
+
+/* False when the client has gone, or someone else has answered: what is said from now on is dropped. */
+bool bridge_live(struct exchange *exchange);
+
+/* The answer is complete (phase OPEN or STREAMING): frame it, send it, forget its id.
+ * KEEP: the handler may still be running, and look at its request later. */
+enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchange, bool keep);
+
+/* Send what there is now, and let the answer grow. */
+enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange);
+
+/* The answer cannot be completed: end the connection in a way the client takes for an error. */
+void bridge_abort(struct bridge *bridge, struct exchange *exchange);
+
+/* Ask for BRIDGE_CLOSED.  False when the client is gone already. */
+bool bridge_notify_close(struct exchange *exchange);
+
+/* Hand over what has gathered.  Needed after answering outside a drain. */
+void bridge_settle(struct bridge *bridge);
+
+/* An id is a non-negative fixnum: generation, slot, server number, from high to low bits. */
+#define BRIDGE_ID_SERVER_BITS 8
+#define BRIDGE_ID_SLOT_BITS 20
+#define BRIDGE_GENERATION_MASK ((UINT64_C(1) << 33) - 1)
+
+#endif

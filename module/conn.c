@@ -1,0 +1,790 @@
+/* conn.c - one connection: read, keep answers in order, write, time out, close.
+ *
+ * Every entry point (socket ready, answer, piece, timeout, stop) does its part and ends in settle(),
+ * which alone decides what happens next: write, read, wait, or close.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#include "conn.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+
+/* How long a closed connection is read on, and how long a client that sends no more may
+ * hold an endless answer. */
+#define LINGER_MS 2000
+
+#define IOVEC_MAX 64
+
+static void settle(struct conn *conn);
+
+/* ---- the end ---- */
+
+static void on_closed(uv_handle_t *handle)
+{
+    struct conn *conn = handle->data;
+    CHECK(!conn->first && !conn->current);
+    atomic_fetch_sub(&conn->hub->conns_live, 1);
+    buf_free(&conn->stash);
+    free(conn);
+}
+
+/* Take the socket away.  Only when Emacs cannot touch it any more. */
+static void destroy(struct conn *conn)
+{
+    struct hub *hub = conn->hub;
+    struct server *server = conn->server;
+    CHECK(!conn->first);
+    if (conn->current) {
+        hub_recycle(hub, conn->current);
+        conn->current = NULL;
+    }
+    if (conn->prev)
+        conn->prev->next = conn->next;
+    else
+        hub->conns = conn->next;
+    if (conn->next)
+        conn->next->prev = conn->prev;
+    hub->conns_count--;
+    server->open_count--;
+    atomic_store(&server->connections, server->open_count);
+    conn->server = NULL;
+    uv_close((uv_handle_t *)&conn->poll, on_closed);
+    close(conn->fd);
+    conn->fd = -1;
+    /* A listener may wait for room, or a stop for the last connection. */
+    if (!server->accepting || server->phase == SERVER_STOPPING)
+        hub_tick_within(hub, 0);
+}
+
+static void drop_pieces(struct exchange *exchange)
+{
+    for (struct item *item; (item = list_pop(&exchange->pieces));)
+        piece_free(CONTAINER_OF(item, struct piece, item));
+    atomic_store(&exchange->unsent_bytes, 0);
+}
+
+/* Take the first outstanding answer off the list.  Recycle it, unless Emacs still has it: then
+ * that happens at the hand-back. */
+static struct exchange *pop_first(struct conn *conn)
+{
+    struct exchange *exchange = conn->first;
+    conn->first = exchange->next_on_conn;
+    if (!conn->first)
+        conn->last = NULL;
+    conn->outstanding--;
+    exchange->next_on_conn = NULL;
+    exchange->conn = NULL;
+    drop_pieces(exchange);
+    return exchange;
+}
+
+static void recycle_if_ours(struct hub *hub, struct exchange *exchange)
+{
+    if (exchange_state(exchange) == EXCHANGE_LOOP)
+        hub_recycle(hub, exchange);
+}
+
+/* Take EXCHANGE's answer out of Emacs's hands.  False when Emacs is writing it to the socket. */
+static bool take_back(struct hub *hub, struct exchange *exchange)
+{
+    if (exchange_move(exchange, EXCHANGE_QUEUED, EXCHANGE_REVOKED)) {
+        atomic_fetch_sub(&exchange->server->queued_count, 1);
+        /* It stays in the inbox until Lisp comes by, but nobody will look at its body. */
+        buf_reset(&exchange->request.body, 0);
+        return true;
+    }
+    if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_REVOKED) &&
+        !exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_REVOKED))
+        return exchange_state(exchange) != EXCHANGE_WRITING;
+    if (atomic_load(&exchange->notify_close)) {
+        struct notice *notice = calloc(1, sizeof *notice);
+        if (notice) {
+            notice->item.kind = ITEM_CLOSED;
+            notice->id = atomic_load(&exchange->id);
+            hub_notify(hub, &notice->item);
+        }
+    }
+    return true;
+}
+
+/* Nothing goes in or out any more.  What Emacs has is revoked; where it is just now writing, the socket
+ * stays open until the hand-back. */
+static void die(struct conn *conn)
+{
+    conn->dead = true;
+    conn->want_write = false;
+    while (conn->first && take_back(conn->hub, conn->first)) {
+        struct exchange *exchange = pop_first(conn);
+        recycle_if_ours(conn->hub, exchange);
+    }
+}
+
+/* All answers are out, or will never be: close in a way that lets the client read the last one.  With
+ * bytes unread a plain close would send a reset, and that may overtake the answer
+ * (RFC 9112 section 9.6). */
+static void end(struct conn *conn)
+{
+    die(conn);
+    if (conn->first)
+        return;
+    conn->dead = false;
+    char byte;
+    bool unread = conn->stash.len || conn->current ||
+                  recv(conn->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
+    if (conn->eof || !unread) {
+        conn->dead = true;
+        return;
+    }
+    shutdown(conn->fd, SHUT_WR);
+    buf_reset(&conn->stash, 0);
+    conn->lingering = true;
+    conn->closing = true;
+    conn->end_ms = hub_now(conn->hub) + LINGER_MS;
+    hub_tick_within(conn->hub, LINGER_MS);
+}
+
+void conn_kill(struct conn *conn)
+{
+    die(conn);
+    settle(conn);
+}
+
+void conn_stop(struct conn *conn)
+{
+    conn->closing = true;
+    settle(conn);
+}
+
+/* ---- answers ---- */
+
+static void append(struct conn *conn, struct exchange *exchange)
+{
+    exchange->conn = conn;
+    exchange->conn_number = conn->number;
+    exchange->sequence = ++conn->sequence;
+    exchange->server = conn->server;
+    if (conn->last)
+        conn->last->next_on_conn = exchange;
+    else
+        conn->first = exchange;
+    conn->last = exchange;
+    conn->outstanding++;
+}
+
+static void count_answer(struct server *server, int status)
+{
+    atomic_fetch_add_explicit(&server->requests, 1, memory_order_relaxed);
+    if (status >= 500)
+        atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
+}
+
+/* The first answer is out.  False when the connection ends with it. */
+static bool first_is_out(struct conn *conn)
+{
+    struct exchange *exchange = pop_first(conn);
+    bool close = exchange->reply.close;
+    if (exchange->reply.status >= 200)
+        count_answer(conn->server, exchange->reply.status);
+    conn->write_ms = hub_now(conn->hub);
+    recycle_if_ours(conn->hub, exchange);
+    if (close)
+        end(conn);
+    return !close;
+}
+
+/* Take off the list what Emacs has written itself, handed back or not. */
+static void reap(struct conn *conn)
+{
+    while (conn->first && exchange_state(conn->first) == EXCHANGE_WRITTEN)
+        if (!first_is_out(conn))
+            return;
+}
+
+/* An answer by Porter itself.  EXCHANGE is the loop's. */
+static void answer_plain(struct conn *conn, struct exchange *exchange, int status,
+                         const char *detail, const char *fields, bool keep_alive)
+{
+    struct format_context context = {
+        .head = exchange->request.method == METHOD_HEAD,
+        .http_1_0 = exchange->request.complete && exchange->request.version_minor == 0,
+        .keep_alive = keep_alive,
+    };
+    if (format_plain(&exchange->reply, status, detail, fields, &context, hub_clock(conn->hub)) !=
+        FORMAT_OK)
+        exchange->reply.close = true;
+    exchange->complete = true;
+    conn->write_ms = hub_now(conn->hub);
+}
+
+/* Answer STATUS in the place of OLD, whose handler is too late or never ran.  Nothing when the answer
+ * has begun. */
+static void replace(struct conn *conn, struct exchange *old, struct exchange *before, int status,
+                    const char *detail)
+{
+    struct exchange *fresh = hub_exchange(conn->hub);
+    if (!fresh)
+        return;
+    if (exchange_state(old) == EXCHANGE_STREAMING || !take_back(conn->hub, old) ||
+        exchange_state(old) != EXCHANGE_REVOKED) {
+        hub_recycle(conn->hub, fresh);
+        return;
+    }
+    fresh->request.method = old->request.method;
+    fresh->request.version_minor = old->request.version_minor;
+    fresh->request.complete = true;
+    fresh->conn = conn;
+    fresh->conn_number = old->conn_number;
+    fresh->sequence = old->sequence;
+    fresh->server = conn->server;
+    fresh->next_on_conn = old->next_on_conn;
+    if (before)
+        before->next_on_conn = fresh;
+    else
+        conn->first = fresh;
+    if (conn->last == old)
+        conn->last = fresh;
+    old->next_on_conn = NULL;
+    old->conn = NULL;
+    answer_plain(conn, fresh, status, detail, "Retry-After: 1\r\n", old->keep_alive);
+}
+
+/* Refuse what is being read, and everything behind it. */
+static void refuse(struct conn *conn, int status, const char *detail)
+{
+    struct exchange *exchange = conn->current;
+    conn->current = NULL;
+    conn->closing = true;
+    exchange->keep_alive = false;
+    append(conn, exchange);
+    answer_plain(conn, exchange, status, detail, NULL, false);
+    if (status < 500)
+        atomic_fetch_add_explicit(&conn->server->errors, 1, memory_order_relaxed);
+}
+
+/* ---- writing ---- */
+
+static bool is_ready(struct exchange *exchange)
+{
+    return exchange->complete || exchange->pieces.first;
+}
+
+/* Collect what the first answers have to say. */
+static int gather(struct conn *conn, struct iovec *iov)
+{
+    int count = 0;
+    for (struct exchange *exchange = conn->first; exchange && is_ready(exchange);
+         exchange = exchange->next_on_conn) {
+        size_t skip = exchange->written;
+        for (struct item *item = exchange->pieces.first; item; item = item->next) {
+            struct buf *bytes = &CONTAINER_OF(item, struct piece, item)->bytes;
+            if (count == IOVEC_MAX)
+                return count;
+            iov[count++] = (struct iovec){bytes->data + skip, bytes->len - skip};
+            skip = 0;
+        }
+        if (!exchange->complete)
+            break;
+        struct buf *parts[] = {&exchange->reply.head, &exchange->reply.body};
+        for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
+            if (count == IOVEC_MAX)
+                return count;
+            if (skip < parts[i]->len)
+                iov[count++] = (struct iovec){parts[i]->data + skip, parts[i]->len - skip};
+            skip -= skip < parts[i]->len ? skip : parts[i]->len;
+        }
+    }
+    return count;
+}
+
+/* SENT bytes more have left.  False when the connection ends with one of the answers. */
+static bool advance(struct conn *conn, size_t sent)
+{
+    while (conn->first && is_ready(conn->first)) {
+        struct exchange *exchange = conn->first;
+        for (struct item *item; (item = exchange->pieces.first);) {
+            struct piece *piece = CONTAINER_OF(item, struct piece, item);
+            size_t left = piece->bytes.len - exchange->written;
+            size_t part = sent < left ? sent : left;
+            exchange->written += part;
+            sent -= part;
+            atomic_fetch_sub(&exchange->unsent_bytes, part);
+            if (part < left)
+                return true;
+            exchange->written = 0;
+            list_pop(&exchange->pieces);
+            piece_free(piece);
+        }
+        if (!exchange->complete)
+            return true;
+        size_t left = exchange->reply.head.len + exchange->reply.body.len - exchange->written;
+        size_t part = sent < left ? sent : left;
+        exchange->written += part;
+        sent -= part;
+        if (part < left)
+            return true;
+        if (!first_is_out(conn))
+            return false;
+    }
+    return true;
+}
+
+static void write_out(struct conn *conn)
+{
+    while (!conn->dead && !conn->lingering) {
+        struct iovec iov[IOVEC_MAX];
+        struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)gather(conn, iov)};
+        size_t total = 0;
+        for (size_t i = 0; i < message.msg_iovlen; i++)
+            total += iov[i].iov_len;
+        conn->want_write = false;
+        if (total == 0) {
+            /* Nothing to send, but an answer without a byte left may have become complete. */
+            advance(conn, 0);
+            return;
+        }
+        ssize_t sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        if (sent < 0 && errno == EINTR)
+            continue;
+        if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
+            conn->want_write = true;
+            return;
+        }
+        if (sent < 0) {
+            die(conn);
+            return;
+        }
+        conn->write_ms = hub_now(conn->hub);
+        if (!advance(conn, (size_t)sent))
+            return;
+        if ((size_t)sent < total) {
+            conn->want_write = true;
+            return;
+        }
+    }
+}
+
+void conn_answer(struct hub *hub, struct exchange *exchange)
+{
+    struct conn *conn = exchange->conn;
+    int state = exchange_state(exchange);
+    exchange->server->out_count--;
+    atomic_store(&exchange->state, EXCHANGE_LOOP);
+    if (!conn) {
+        hub_recycle(hub, exchange);
+        return;
+    }
+    CHECK(state == EXCHANGE_WRITING || state == EXCHANGE_WRITTEN);
+    if (state == EXCHANGE_WRITTEN)
+        exchange->written = exchange->reply.head.len + exchange->reply.body.len;
+    exchange->complete = true;
+    conn->write_ms = hub_now(hub);
+    if (conn->dead)
+        die(conn);
+    settle(conn);
+}
+
+void conn_piece(struct piece *piece)
+{
+    struct exchange *exchange = piece->exchange;
+    struct conn *conn = exchange->conn;
+    if (!conn || conn->dead) {
+        atomic_fetch_sub(&exchange->unsent_bytes, piece->bytes.len);
+        piece_free(piece);
+        return;
+    }
+    if (!exchange->pieces.first)
+        conn->write_ms = hub_now(conn->hub);
+    list_push(&exchange->pieces, &piece->item);
+    settle(conn);
+}
+
+/* ---- reading ---- */
+
+static int on_body(void *data, const char *bytes, size_t len)
+{
+    struct conn *conn = data;
+    struct limits *limits = &conn->server->limits;
+    uint64_t bytes_max = limits->body_bytes_max ? limits->body_bytes_max : SIZE_MAX;
+    return buf_append(&conn->current->request.body, bytes, len, bytes_max) ? 0 : 413;
+}
+
+static bool begin(struct conn *conn)
+{
+    conn->current = hub_exchange(conn->hub);
+    if (!conn->current)
+        return false;
+    conn->body = false;
+    conn->head_ms = 0;
+    parser_begin(&conn->parser, &conn->current->request);
+    return true;
+}
+
+/* RFC 9110 section 10.1.1. */
+static void send_continue(struct conn *conn)
+{
+    static const char line[] = "HTTP/1.1 100 Continue\r\n\r\n";
+    struct exchange *interim = hub_exchange(conn->hub);
+    if (!interim)
+        return;
+    buf_append(&interim->reply.head, line, sizeof line - 1, sizeof line);
+    interim->reply.status = 100;
+    interim->complete = true;
+    append(conn, interim);
+}
+
+/* The head is complete: may this request come in? */
+static void admit(struct conn *conn, size_t bytes_left)
+{
+    struct request *request = &conn->current->request;
+    conn->body = true;
+    if (!server_host_allowed(conn->server, request_at(request, request->authority),
+                             request->authority.len)) {
+        refuse(conn, 421, "this server does not answer for that host");
+        return;
+    }
+    if (request->content_length && !request->chunked)
+        buf_reserve(&request->body,
+                    request->content_length < LIMIT_READ_BYTES ? (size_t)request->content_length
+                                                               : LIMIT_READ_BYTES,
+                    SIZE_MAX);
+    if (request->expects_continue && bytes_left == 0)
+        send_continue(conn);
+}
+
+static void deliver(struct conn *conn)
+{
+    struct hub *hub = conn->hub;
+    struct server *server = conn->server;
+    struct limits *limits = &server->limits;
+    struct exchange *exchange = conn->current;
+    conn->current = NULL;
+    exchange->request.complete = true;
+    exchange->fd = conn->fd;
+    exchange->peer = conn->peer;
+    reap(conn);
+    exchange->direct = !conn->first && !conn->want_write;
+    append(conn, exchange);
+    exchange->keep_alive = exchange->request.keep_alive && server->phase == SERVER_LISTENING &&
+                           (!limits->requests_per_connection_max ||
+                            conn->sequence < limits->requests_per_connection_max);
+    if (!exchange->keep_alive)
+        conn->closing = true;
+    if (limits->queue_items_max && atomic_load(&server->queued_count) >= limits->queue_items_max) {
+        answer_plain(conn, exchange, 503, "too many requests are waiting", "Retry-After: 1\r\n",
+                     exchange->keep_alive);
+        return;
+    }
+    exchange->delivered_ms = hub_now(hub);
+    exchange->item.kind = ITEM_REQUEST;
+    server->out_count++;
+    atomic_fetch_add(&server->queued_count, 1);
+    atomic_store(&exchange->state, EXCHANGE_QUEUED);
+    hub_deliver(hub, exchange);
+}
+
+static bool may_begin(struct conn *conn)
+{
+    uint32_t max = conn->server->limits.pipelined_max;
+    return !conn->closing && !conn->dead && (!max || conn->outstanding < max);
+}
+
+/* Parse BYTES; what may not be parsed yet is stashed. */
+static void feed(struct conn *conn, const char *bytes, size_t len)
+{
+    bool again = false; /* a body of no bytes ends without a further byte */
+    while (len || again) {
+        if (!conn->current) {
+            if (conn->closing || conn->dead)
+                return;
+            if (!may_begin(conn)) {
+                if (!buf_append(&conn->stash, bytes, len, LIMIT_READ_BYTES))
+                    die(conn);
+                return;
+            }
+            if (!begin(conn)) {
+                die(conn);
+                return;
+            }
+        }
+        size_t used = 0;
+        enum parse_event event = parser_feed(&conn->parser, bytes, len, &used);
+        bytes += used;
+        len -= used;
+        again = false;
+        switch (event) {
+        case PARSE_MORE:
+            if (!conn->head_ms && parser_started(&conn->parser))
+                conn->head_ms = hub_now(conn->hub);
+            return;
+        case PARSE_HEAD:
+            admit(conn, len);
+            again = conn->current != NULL;
+            break;
+        case PARSE_DONE:
+            deliver(conn);
+            break;
+        case PARSE_FAILED:
+            refuse(conn, conn->parser.status, conn->parser.reason);
+            break;
+        }
+    }
+}
+
+static void feed_stash(struct conn *conn)
+{
+    struct buf stash = conn->stash;
+    conn->stash = (struct buf){0};
+    feed(conn, stash.data, stash.len);
+    buf_free(&stash);
+}
+
+static void read_socket(struct conn *conn)
+{
+    struct hub *hub = conn->hub;
+    ssize_t n;
+    do
+        n = recv(conn->fd, hub->read_buffer, sizeof hub->read_buffer, MSG_DONTWAIT);
+    while (n < 0 && errno == EINTR);
+    if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        return;
+    if (n < 0) {
+        die(conn);
+        return;
+    }
+    if (n == 0) {
+        conn->eof = true;
+        conn->end_ms = hub_now(hub);
+        hub_tick_within(hub, LINGER_MS);
+        return;
+    }
+    conn->read_ms = hub_now(hub);
+    if (!conn->lingering)
+        feed(conn, hub->read_buffer, (size_t)n);
+}
+
+static void on_poll(uv_poll_t *handle, int status, int events)
+{
+    struct conn *conn = handle->data;
+    if (status < 0 && status != UV_EAGAIN) {
+        /* libuv has stopped polling.  Reading tells the error, after what came before it. */
+        conn->events = 0;
+        events |= UV_READABLE;
+    }
+    if (events & UV_READABLE)
+        read_socket(conn);
+    settle(conn);
+}
+
+/* ---- what next ---- */
+
+static void set_events(struct conn *conn, int events)
+{
+    if (events == conn->events)
+        return;
+    conn->events = events;
+    if (events)
+        uv_poll_start(&conn->poll, events, on_poll);
+    else
+        uv_poll_stop(&conn->poll);
+}
+
+/* The shortest timeout that may apply to CONN from now on. */
+static uint64_t shortest_timeout(const struct limits *limits)
+{
+    const uint32_t all[] = {limits->head_timeout_ms,  limits->body_timeout_ms,
+                            limits->idle_timeout_ms,  limits->write_timeout_ms,
+                            limits->queue_timeout_ms, limits->handler_timeout_ms};
+    uint32_t shortest = 60000;
+    for (size_t i = 0; i < ARRAY_LEN(all); i++)
+        if (all[i] && all[i] < shortest)
+            shortest = all[i];
+    return shortest;
+}
+
+/* When what comes next waits for an answer, not for the client, Emacs has to wake the loop as soon as it
+ * has written it; usually it does not, and the loop notices at its next turn.
+ *
+ * NOTE wake-loop: the flag is set here before the state is looked at, and Emacs sets the state
+ * before it looks at the flag, both sequentially consistent: one of the two sees the other. */
+static bool ask_to_be_woken(struct conn *conn)
+{
+    for (struct exchange *exchange = conn->first; exchange; exchange = exchange->next_on_conn)
+        atomic_store(&exchange->wake_loop, true);
+    return conn->first && exchange_state(conn->first) == EXCHANGE_WRITTEN;
+}
+
+/* One step towards rest: do what can be done now. */
+static void step(struct conn *conn)
+{
+    if (conn->dead) {
+        die(conn);
+        return;
+    }
+    if (!conn->lingering) {
+        reap(conn);
+        write_out(conn);
+        while (conn->stash.len && may_begin(conn)) {
+            feed_stash(conn);
+            reap(conn);
+            write_out(conn);
+        }
+        if (!conn->first && !conn->dead && !conn->lingering) {
+            if (conn->closing)
+                end(conn);
+            else if (conn->eof)
+                conn->dead = true; /* also with half a request: nobody waits for its answer */
+        }
+    }
+    if (conn->lingering && conn->eof)
+        conn->dead = true;
+}
+
+static bool wants_reading(struct conn *conn)
+{
+    if (conn->dead || conn->eof)
+        return false;
+    return conn->lingering ||
+           (!conn->closing && !conn->stash.len && (conn->current || may_begin(conn)));
+}
+
+static void settle(struct conn *conn)
+{
+    if (!conn->server) /* destroyed already */
+        return;
+    do
+        step(conn);
+    while (!wants_reading(conn) && ask_to_be_woken(conn));
+    if (conn->dead && !conn->first) {
+        destroy(conn);
+        return;
+    }
+    set_events(conn, (wants_reading(conn) ? UV_READABLE : 0) |
+                         (conn->want_write && !conn->dead ? UV_WRITABLE : 0));
+    hub_tick_within(conn->hub, shortest_timeout(&conn->server->limits));
+}
+
+/* ---- time ---- */
+
+/* How many milliseconds of LIMIT are left since START; 0 when they are over, UINT64_MAX without limit. */
+static uint64_t left(uint64_t now, uint64_t start, uint32_t limit_ms)
+{
+    if (!limit_ms)
+        return UINT64_MAX;
+    uint64_t due = start + limit_ms;
+    return due > now ? due - now : 0;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Requests that Lisp did not take, or did not answer, in time. */
+static uint64_t check_waiting(struct conn *conn, uint64_t now)
+{
+    struct limits *limits = &conn->server->limits;
+    uint64_t next = UINT64_MAX;
+    struct exchange *before = NULL;
+    for (struct exchange *exchange = conn->first; exchange;) {
+        struct exchange *following = exchange->next_on_conn;
+        int state = exchange_state(exchange);
+        uint64_t queue = UINT64_MAX;
+        uint64_t handler = UINT64_MAX;
+        if (state == EXCHANGE_QUEUED)
+            queue = left(now, exchange->delivered_ms, limits->queue_timeout_ms);
+        if (state == EXCHANGE_QUEUED || state == EXCHANGE_RUNNING)
+            handler = left(now, exchange->delivered_ms, limits->handler_timeout_ms);
+        if (queue == 0)
+            replace(conn, exchange, before, 503, "Emacs is busy");
+        else if (handler == 0)
+            replace(conn, exchange, before, 504, "the handler took too long");
+        else
+            next = least(next, least(queue, handler));
+        before = before ? before->next_on_conn : conn->first;
+        exchange = following;
+    }
+    return next;
+}
+
+uint64_t conn_check(struct conn *conn)
+{
+    uint64_t now = hub_now(conn->hub);
+    struct limits *limits = &conn->server->limits;
+    uint64_t next = UINT64_MAX;
+    if (conn->dead)
+        return UINT64_MAX;
+    reap(conn);
+    if (conn->lingering) {
+        next = conn->end_ms > now ? conn->end_ms - now : 0;
+        if (next == 0)
+            conn->dead = true;
+    } else if (conn->want_write &&
+               (next = left(now, conn->write_ms, limits->write_timeout_ms)) == 0) {
+        die(conn);
+    } else if (conn->first) {
+        next = least(next, check_waiting(conn, now));
+        if (conn->eof && conn->first && exchange_state(conn->first) == EXCHANGE_STREAMING) {
+            /* A browser's closed tab looks the same as a client that only stopped sending.  Such a
+             * client gets this long for the rest of its answer. */
+            uint64_t rest = left(now, conn->end_ms, LINGER_MS);
+            next = least(next, rest);
+            if (rest == 0)
+                die(conn);
+        }
+    }
+    if (!conn->dead && conn->current && !conn->lingering) {
+        uint64_t rest = UINT64_MAX;
+        if (conn->body)
+            rest = left(now, conn->read_ms, limits->body_timeout_ms);
+        else if (conn->head_ms)
+            rest = left(now, conn->head_ms, limits->head_timeout_ms);
+        else if (!conn->first)
+            rest = left(now, conn->read_ms, limits->head_timeout_ms);
+        if (rest == 0)
+            refuse(conn, 408, conn->body ? "the body stopped coming" : "the head took too long");
+        next = least(next, rest);
+    } else if (!conn->dead && !conn->first && !conn->lingering) {
+        /* Between requests; a client that never sent one gets the time for a head. */
+        uint64_t since = conn->read_ms > conn->write_ms ? conn->read_ms : conn->write_ms;
+        uint64_t rest = left(now, since, conn->sequence ? limits->idle_timeout_ms
+                                                        : limits->head_timeout_ms);
+        if (rest == 0)
+            conn->closing = true;
+        next = least(next, rest);
+    }
+    settle(conn);
+    return next;
+}
+
+/* ---- the beginning ---- */
+
+void conn_open(struct hub *hub, struct server *server, int fd, const struct peer *peer)
+{
+    struct conn *conn = calloc(1, sizeof *conn);
+    if (!conn || uv_poll_init(&hub->uv, &conn->poll, fd) < 0) {
+        free(conn);
+        close(fd);
+        return;
+    }
+    atomic_fetch_add(&hub->conns_live, 1);
+    conn->poll.data = conn;
+    conn->fd = fd;
+    conn->hub = hub;
+    conn->server = server;
+    conn->peer = *peer;
+    conn->number = ++hub->conn_number;
+    conn->read_ms = conn->write_ms = hub_now(hub);
+    parser_init(&conn->parser, &server->limits, on_body, conn);
+    conn->next = hub->conns;
+    if (conn->next)
+        conn->next->prev = conn;
+    hub->conns = conn;
+    hub->conns_count++;
+    server->open_count++;
+    atomic_store(&server->connections, server->open_count);
+    settle(conn);
+}

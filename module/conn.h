@@ -1,0 +1,65 @@
+/* conn.h - one connection: read, keep answers in order, write, time out, close.
+ *
+ * Thread: loop.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_CONN_H
+#define PORTER_CONN_H
+
+#include "hub.h"
+#include "parse.h"
+
+struct conn {
+    uv_poll_t poll;
+    int fd;
+    int events; /* what POLL waits for */
+    struct hub *hub;
+    struct server *server;
+    struct conn *prev;
+    struct conn *next;
+    struct peer peer;
+    uint64_t number;
+
+    struct parser parser;
+    struct exchange *current; /* whose request is being read, or NULL between requests */
+    struct buf stash;         /* read already, to be parsed when fewer answers are outstanding */
+
+    /* Answers outstanding, in the order of their requests. */
+    struct exchange *first;
+    struct exchange *last;
+    uint32_t outstanding;
+    uint32_t sequence; /* of the last answer; also counts requests */
+
+    uint64_t head_ms; /* when the current head began */
+    uint64_t read_ms; /* when a byte last came */
+    uint64_t write_ms; /* when a byte last went, or an answer was ready to go */
+    uint64_t end_ms;  /* when the client said it sends no more (eof), or when to stop lingering */
+
+    bool body;       /* CURRENT's head is complete */
+    bool eof;        /* the client sends no more */
+    bool closing;    /* no request is read any more; close when the answers are out */
+    bool lingering;  /* our side is shut; reading on so that a reset does not overtake the answer */
+    bool want_write; /* the socket is full */
+    bool dead;       /* nothing goes in or out; waiting for Emacs to let go of the socket */
+};
+
+/* Takes FD, an accepted non-blocking socket.  Closes it when memory is out. */
+void conn_open(struct hub *hub, struct server *server, int fd, const struct peer *peer);
+
+/* EXCHANGE is handed back by Emacs: takes it. */
+void conn_answer(struct hub *hub, struct exchange *exchange);
+
+/* Takes PIECE. */
+void conn_piece(struct piece *piece);
+
+/* The timeouts of CONN.  Returns in how many milliseconds to look again; CONN may be gone then. */
+uint64_t conn_check(struct conn *conn);
+
+/* Its server stops: close when idle, else after the answers under way. */
+void conn_stop(struct conn *conn);
+
+/* Close now, whatever is under way. */
+void conn_kill(struct conn *conn);
+
+#endif

@@ -1,0 +1,58 @@
+/* exchange.c - make, recycle and free what crosses between the threads.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#include "exchange.h"
+
+#include "limits.h"
+
+#include <stdlib.h>
+
+static atomic_long live_count;
+
+struct exchange *exchange_new(void)
+{
+    struct exchange *exchange = calloc(1, sizeof *exchange);
+    if (exchange)
+        atomic_fetch_add_explicit(&live_count, 1, memory_order_relaxed);
+    return exchange;
+}
+
+void exchange_reset(struct exchange *exchange)
+{
+    CHECK(!exchange->pieces.first);
+    request_reset(&exchange->request);
+    reply_reset(&exchange->reply);
+    struct request request = exchange->request;
+    struct reply reply = exchange->reply;
+    *exchange = (struct exchange){.request = request, .reply = reply};
+}
+
+void exchange_free(struct exchange *exchange)
+{
+    request_clear(&exchange->request);
+    reply_free(&exchange->reply);
+    free(exchange);
+    atomic_fetch_sub_explicit(&live_count, 1, memory_order_relaxed);
+}
+
+long exchange_live_count(void)
+{
+    return atomic_load_explicit(&live_count, memory_order_relaxed);
+}
+
+struct piece *piece_new(struct exchange *exchange)
+{
+    struct piece *piece = calloc(1, sizeof *piece);
+    if (piece) {
+        piece->item.kind = ITEM_PIECE;
+        piece->exchange = exchange;
+    }
+    return piece;
+}
+
+void piece_free(struct piece *piece)
+{
+    buf_free(&piece->bytes);
+    free(piece);
+}

@@ -1,0 +1,69 @@
+/* hub.h - what all connections share: clock, read buffer, spare exchanges, the way to Emacs.
+ *
+ * Thread: loop, except for the two queues and the bell.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_HUB_H
+#define PORTER_HUB_H
+
+#include "format.h"
+#include "queue.h"
+#include "server.h"
+#include "wake.h"
+
+struct conn;
+
+struct hub {
+    uv_loop_t uv;
+    struct queue inbox;  /* to Emacs: requests and notices */
+    struct queue outbox; /* from Emacs: answers, pieces, commands */
+    struct bell bell;
+
+    struct conn *conns; /* all that are open */
+    uint32_t conns_count;
+    uint64_t conn_number; /* of the last one opened */
+
+    struct item_list deliveries; /* requests of this poll round */
+    uint32_t deliveries_count;
+
+    struct item_list spare; /* recycled exchanges */
+    atomic_long spare_count; /* Emacs reads it, for the leak tests */
+
+    uv_timer_t tick; /* the one timer for all timeouts */
+    uint64_t tick_due_ms;
+    void (*on_tick)(uv_timer_t *timer);
+    uv_timer_t stale; /* rings for requests that a drain under way does not look at */
+
+    struct format_clock clock;
+    atomic_long conns_live; /* for the leak tests */
+    char read_buffer[LIMIT_READ_BYTES];
+};
+
+/* Milliseconds of the loop's clock, as of this poll round. */
+static inline uint64_t hub_now(struct hub *hub)
+{
+    return uv_now(&hub->uv);
+}
+
+/* The Date line of this second. */
+const struct format_clock *hub_clock(struct hub *hub);
+
+/* An empty exchange, or NULL when memory is out. */
+struct exchange *hub_exchange(struct hub *hub);
+/* Takes EXCHANGE back. */
+void hub_recycle(struct hub *hub, struct exchange *exchange);
+
+/* Takes EXCHANGE to the inbox, with all others of this poll round: see hub_flush. */
+void hub_deliver(struct hub *hub, struct exchange *exchange);
+
+/* Takes NOTICE to the inbox. */
+void hub_notify(struct hub *hub, struct item *notice);
+
+/* Hand the round's requests over: one lock and at most one byte for all of them. */
+void hub_flush(struct hub *hub);
+
+/* Look at all timeouts within MS milliseconds at the latest. */
+void hub_tick_within(struct hub *hub, uint64_t ms);
+
+#endif

@@ -1,0 +1,57 @@
+/* limits.h - every bound, with its unit and its reason.
+ *
+ * Thread: any.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_LIMITS_H
+#define PORTER_LIMITS_H
+
+#include <stdint.h>
+
+/* What one server allows its clients.  Filled by porter-start, frozen once the server listens.
+ * 0 stands for "no limit".  The Lisp defaults are in porter.el (DESIGN section 4). */
+struct limits {
+    uint32_t target_bytes_max;            /* longer request targets: 414 */
+    uint32_t head_bytes_max;              /* request line and fields: 431 */
+    uint32_t fields_max;                  /* field lines: 431 */
+    uint64_t body_bytes_max;              /* 413, before the body is read when its length is known */
+    uint64_t spool_bytes_min;             /* bodies from this size on go to a temporary file */
+    uint32_t head_timeout_ms;             /* from the first byte of a head to its end: 408 */
+    uint32_t body_timeout_ms;             /* without a byte of body: 408 */
+    uint32_t idle_timeout_ms;             /* between requests: close */
+    uint32_t write_timeout_ms;            /* without progress of a write: close */
+    uint32_t handler_timeout_ms;          /* 504, and the late answer is dropped */
+    uint32_t stop_timeout_ms;             /* what porter-stop gives answers under way */
+    uint32_t connections_max;             /* stop accepting until one leaves */
+    uint32_t connections_per_address_max; /* 503, close */
+    uint32_t requests_per_connection_max; /* then Connection: close */
+    uint32_t pipelined_max;               /* answers outstanding on one connection: stop reading */
+    uint32_t queue_items_max;             /* requests waiting for Lisp: 503, Retry-After */
+    uint32_t queue_timeout_ms;            /* a request waiting longer for Lisp: 503, Retry-After */
+};
+
+/* One read from a socket.  Larger than any usual request, so that the kernel's "no more" is seen
+ * from a short read instead of a second call. */
+#define LIMIT_READ_BYTES (64 * 1024)
+
+/* Lisp time for one drain; half a 60 Hz frame, so that a key typed meanwhile feels immediate. */
+#define LIMIT_DRAIN_US 8000
+
+/* Trailer fields count against fields_max and may take this much. */
+#define LIMIT_TRAILER_BYTES (8 * 1024)
+
+/* A chunk-size line with its extensions.  Extensions carry nothing anybody uses; long ones are an
+ * attempt to waste our time (RFC 9112 section 7.1.1). */
+#define LIMIT_CHUNK_LINE_BYTES 256
+
+/* Buffers kept by recycled requests may hold this much; larger ones are given back. */
+#define LIMIT_KEEP_BYTES (16 * 1024)
+
+/* Servers alive at once: the server's number travels in the low bits of a request's id. */
+#define LIMIT_SERVERS 255
+
+/* Requests that Lisp may hold at once, waiting or deferred, over all servers. */
+#define LIMIT_EXCHANGES (1u << 20)
+
+#endif

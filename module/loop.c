@@ -1,0 +1,519 @@
+/* loop.c - the background thread: listeners, the outbox, timeouts, start and end.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#include "loop.h"
+
+#include "conn.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* Emacs's select knows no fd from here on; below, there is place for its own. */
+#define EMACS_FDS 1024
+
+/* Accepted at once, so that new connections do not keep the open ones waiting. */
+#define ACCEPT_MAX 64
+
+/* When out of fds or memory: so long until the next try to accept. */
+#define ACCEPT_PAUSE_MS 100
+
+/* ---- listeners ---- */
+
+static void on_listener(uv_poll_t *handle, int status, int events);
+
+static void poll_listeners(struct server *server, bool on)
+{
+    for (uint32_t i = 0; i < server->listeners_count; i++) {
+        struct listener *listener = &server->listeners[i];
+        if (listener->polling == on)
+            continue;
+        listener->polling = on;
+        if (on)
+            uv_poll_start(&listener->poll, UV_READABLE, on_listener);
+        else
+            uv_poll_stop(&listener->poll);
+    }
+    server->accepting = on;
+}
+
+static bool has_room(const struct server *server)
+{
+    return !server->limits.connections_max ||
+           server->open_count < server->limits.connections_max;
+}
+
+static bool same_address(const struct peer *a, const struct peer *b)
+{
+    if (a->address.sa.sa_family != b->address.sa.sa_family)
+        return false;
+    if (a->address.sa.sa_family == AF_INET)
+        return a->address.in.sin_addr.s_addr == b->address.in.sin_addr.s_addr;
+    return memcmp(&a->address.in6.sin6_addr, &b->address.in6.sin6_addr,
+                  sizeof a->address.in6.sin6_addr) == 0;
+}
+
+static bool address_has_room(struct hub *hub, const struct server *server, const struct peer *peer)
+{
+    uint32_t max = server->limits.connections_per_address_max;
+    if (!max || peer->address.sa.sa_family == AF_UNIX)
+        return true;
+    for (struct conn *conn = hub->conns; conn; conn = conn->next)
+        if (conn->server == server && same_address(&conn->peer, peer) && --max == 0)
+            return false;
+    return true;
+}
+
+/* Out of the way of Emacs, which cannot select on high fds and so needs the low ones.  Where the
+ * limit does not allow that, low it is. */
+static int move_up(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, EMACS_FDS);
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
+}
+
+static void on_listener(uv_poll_t *handle, int status, int events)
+{
+    struct listener *listener = handle->data;
+    struct server *server = listener->server;
+    struct hub *hub = listener->hub;
+    (void)status;
+    (void)events;
+    for (int i = 0; i < ACCEPT_MAX; i++) {
+        if (!has_room(server)) {
+            /* The kernel's queue holds the others until a connection leaves. */
+            poll_listeners(server, false);
+            return;
+        }
+        struct peer peer = {0};
+        socklen_t len = sizeof peer;
+        int fd = accept4(listener->fd, &peer.address.sa, &len, SOCK_NONBLOCK | SOCK_CLOEXEC);
+        if (fd < 0) {
+            if (errno == EINTR || errno == ECONNABORTED)
+                continue;
+            if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+                poll_listeners(server, false);
+                hub_tick_within(hub, ACCEPT_PAUSE_MS);
+            }
+            return;
+        }
+        fd = move_up(fd);
+        if (!address_has_room(hub, server, &peer)) {
+            static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+                                         "Content-Length: 0\r\nConnection: close\r\n\r\n";
+            send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+            atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
+            close(fd);
+            continue;
+        }
+        conn_open(hub, server, fd, &peer);
+    }
+}
+
+static void start_server(struct loop *loop, struct server *server)
+{
+    loop->servers[server->number] = server;
+    server->phase = SERVER_LISTENING;
+    for (uint32_t i = 0; i < server->listeners_count; i++) {
+        struct listener *listener = &server->listeners[i];
+        listener->hub = &loop->hub;
+        listener->poll.data = listener;
+        uv_poll_init(&loop->hub.uv, &listener->poll, listener->fd);
+    }
+    poll_listeners(server, true);
+}
+
+static void on_listener_closed(uv_handle_t *handle)
+{
+    struct listener *listener = handle->data;
+    struct server *server = listener->server;
+    /* The handles lie in SERVER, which goes back to Emacs only when all are closed. */
+    listener->hub = NULL;
+    server->closing_count--;
+    hub_tick_within(CONTAINER_OF(handle->loop, struct hub, uv), 0);
+}
+
+static void close_listeners(struct server *server)
+{
+    poll_listeners(server, false);
+    for (uint32_t i = 0; i < server->listeners_count; i++) {
+        server->closing_count++;
+        uv_close((uv_handle_t *)&server->listeners[i].poll, on_listener_closed);
+    }
+    server_close_listeners(server);
+}
+
+static void stop_server(struct loop *loop, struct server *server)
+{
+    if (server->phase != SERVER_LISTENING)
+        return;
+    server->phase = SERVER_STOPPING;
+    server->stop_ms = hub_now(&loop->hub) + server->limits.stop_timeout_ms;
+    close_listeners(server);
+    for (struct conn *conn = loop->hub.conns, *next; conn; conn = next) {
+        next = conn->next;
+        if (conn->server == server)
+            conn_stop(conn);
+    }
+    hub_tick_within(&loop->hub, server->limits.stop_timeout_ms);
+}
+
+/* A stopping server's end: cut off what takes too long; tell Emacs when nothing is left. */
+static uint64_t check_server(struct loop *loop, struct server *server)
+{
+    struct hub *hub = &loop->hub;
+    if (server->phase == SERVER_LISTENING) {
+        if (!server->accepting && has_room(server))
+            poll_listeners(server, true);
+        return UINT64_MAX;
+    }
+    if (server->phase != SERVER_STOPPING)
+        return UINT64_MAX;
+    if (hub_now(hub) >= server->stop_ms) {
+        for (struct conn *conn = hub->conns, *next; conn; conn = next) {
+            next = conn->next;
+            if (conn->server == server)
+                conn_kill(conn);
+        }
+    }
+    if (server->open_count == 0 && server->closing_count == 0 && server->out_count == 0) {
+        loop->servers[server->number] = NULL;
+        server->phase = SERVER_GONE;
+        server->item.kind = ITEM_SERVER_GONE;
+        hub_notify(hub, &server->item);
+        return UINT64_MAX;
+    }
+    uint64_t now = hub_now(hub);
+    return server->stop_ms > now ? server->stop_ms - now : 50;
+}
+
+/* ---- the tick ---- */
+
+static void on_tick(uv_timer_t *timer)
+{
+    struct loop *loop = timer->data;
+    struct hub *hub = &loop->hub;
+    uint64_t next = UINT64_MAX;
+    for (struct conn *conn = hub->conns, *following; conn; conn = following) {
+        following = conn->next;
+        uint64_t due = conn_check(conn);
+        next = due < next ? due : next;
+    }
+    for (uint32_t i = 0; i < ARRAY_LEN(loop->servers); i++) {
+        if (!loop->servers[i])
+            continue;
+        uint64_t due = check_server(loop, loop->servers[i]);
+        next = due < next ? due : next;
+    }
+    /* Not finer than this: a thousand deadlines in one second are ten looks, not a thousand. */
+    if (next != UINT64_MAX)
+        hub_tick_within(hub, next < 100 && next > 5 ? 100 : next);
+}
+
+/* ---- the outbox ---- */
+
+static void set_bell(struct hub *hub, int fd)
+{
+    if (hub->bell.loop_fd >= 0)
+        close(hub->bell.loop_fd);
+    hub->bell.loop_fd = fd;
+    /* The old bell's byte may have been lost with it. */
+    atomic_store(&hub->bell.state, BELL_IDLE);
+    if (queue_filled(&hub->inbox))
+        bell_ring_from_loop(&hub->bell, false);
+}
+
+static void carry_out(struct loop *loop, struct command *command)
+{
+    if (command->item.kind == ITEM_STOP)
+        stop_server(loop, command->server);
+    else
+        set_bell(&loop->hub, command->fd);
+    if (command->done)
+        uv_sem_post(command->done);
+    free(command);
+}
+
+static void drain_outbox(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    struct item_list items = queue_take(&hub->outbox);
+    for (struct item *item; (item = list_pop(&items));) {
+        switch ((enum item_kind)item->kind) {
+        case ITEM_ANSWER:
+            conn_answer(hub, CONTAINER_OF(item, struct exchange, item));
+            break;
+        case ITEM_PIECE:
+            conn_piece(CONTAINER_OF(item, struct piece, item));
+            break;
+        case ITEM_LISTEN:
+            start_server(loop, CONTAINER_OF(item, struct server, item));
+            break;
+        case ITEM_STOP:
+        case ITEM_BELL:
+            carry_out(loop, CONTAINER_OF(item, struct command, item));
+            break;
+        default:
+            CHECK(!"an item that the loop sends itself");
+        }
+    }
+}
+
+static void on_wake(uv_async_t *async)
+{
+    drain_outbox(async->data);
+}
+
+/* Before and after each wait: what has gathered goes over, what has come back is taken in. */
+static void turn(struct loop *loop)
+{
+    if (queue_filled(&loop->hub.outbox))
+        drain_outbox(loop);
+    hub_flush(&loop->hub);
+}
+
+static void on_prepare(uv_prepare_t *prepare)
+{
+    turn(prepare->data);
+}
+
+static void on_check(uv_check_t *check)
+{
+    turn(check->data);
+}
+
+/* ---- the thread ---- */
+
+static void on_walk(uv_handle_t *handle, void *data)
+{
+    (void)data;
+    if (!uv_is_closing(handle))
+        uv_close(handle, NULL);
+}
+
+/* Everything that is still open, at the end. */
+static void close_all(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    for (uint32_t i = 0; i < ARRAY_LEN(loop->servers); i++) {
+        struct server *server = loop->servers[i];
+        if (server && server->phase == SERVER_LISTENING) {
+            server->phase = SERVER_STOPPING;
+            close_listeners(server);
+        }
+    }
+    for (struct conn *conn = hub->conns, *next; conn; conn = next) {
+        next = conn->next;
+        conn_kill(conn);
+    }
+}
+
+static void run(void *data)
+{
+    struct loop *loop = data;
+    struct hub *hub = &loop->hub;
+    while (!atomic_load(&loop->quit))
+        uv_run(&hub->uv, UV_RUN_ONCE);
+    drain_outbox(loop);
+    close_all(loop);
+    hub_flush(hub);
+    uv_walk(&hub->uv, on_walk, NULL);
+    uv_run(&hub->uv, UV_RUN_DEFAULT);
+    uv_sem_post(&loop->ended);
+}
+
+/* Room for many connections beside Emacs's own fds, which stay below its limit. */
+static void raise_fd_limit(void)
+{
+    struct rlimit limit;
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
+        return;
+    rlim_t wanted = 65536;
+    if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted)
+        wanted = limit.rlim_max;
+    if (limit.rlim_cur < wanted) {
+        limit.rlim_cur = wanted;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static int init(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    int error;
+    if ((error = queue_init(&hub->inbox)) < 0)
+        return error;
+    if ((error = queue_init(&hub->outbox)) < 0)
+        goto fail_outbox;
+    if ((error = uv_sem_init(&loop->ended, 0)) < 0)
+        goto fail_sem;
+    if ((error = uv_loop_init(&hub->uv)) < 0)
+        goto fail_loop;
+    if ((error = uv_async_init(&hub->uv, &loop->wake, on_wake)) < 0)
+        goto fail_async;
+    loop->wake.data = loop;
+    uv_timer_init(&hub->uv, &hub->tick);
+    hub->tick.data = loop;
+    hub->on_tick = on_tick;
+    uv_timer_init(&hub->uv, &hub->stale);
+    hub->stale.data = hub;
+    uv_prepare_init(&hub->uv, &loop->prepare);
+    loop->prepare.data = loop;
+    uv_prepare_start(&loop->prepare, on_prepare);
+    uv_check_init(&hub->uv, &loop->check);
+    loop->check.data = loop;
+    uv_check_start(&loop->check, on_check);
+    return 0;
+
+fail_async:
+    uv_loop_close(&hub->uv);
+fail_loop:
+    uv_sem_destroy(&loop->ended);
+fail_sem:
+    queue_destroy(&hub->outbox);
+fail_outbox:
+    queue_destroy(&hub->inbox);
+    return error;
+}
+
+static void uninit(struct loop *loop)
+{
+    struct hub *hub = &loop->hub;
+    for (struct item *item; (item = list_pop(&hub->spare));)
+        exchange_free(CONTAINER_OF(item, struct exchange, item));
+    if (hub->bell.loop_fd >= 0)
+        close(hub->bell.loop_fd);
+    uv_loop_close(&hub->uv);
+    uv_sem_destroy(&loop->ended);
+    queue_destroy(&hub->outbox);
+    queue_destroy(&hub->inbox);
+}
+
+void loop_free(struct loop *loop)
+{
+    uninit(loop);
+    free(loop);
+}
+
+struct loop *loop_start(int bell_fd, int *error)
+{
+    struct loop *loop = calloc(1, sizeof *loop);
+    *error = UV_ENOMEM;
+    if (loop) {
+        loop->hub.bell.loop_fd = -1;
+        loop->hub.bell.emacs_fd = -1;
+        *error = init(loop);
+    }
+    if (*error < 0) {
+        free(loop);
+        close(bell_fd);
+        return NULL;
+    }
+    loop->hub.bell.loop_fd = bell_fd;
+    raise_fd_limit();
+    /* The thread, and those libuv starts from it, inherit a full mask: SIGPIPE is deadly to a
+     * batch Emacs, and SIGCHLD and the others are not ours. */
+    sigset_t all;
+    sigset_t old;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &old);
+    *error = uv_thread_create(&loop->thread, run, loop);
+    pthread_sigmask(SIG_SETMASK, &old, NULL);
+    if (*error < 0) {
+        uv_walk(&loop->hub.uv, on_walk, NULL);
+        uv_run(&loop->hub.uv, UV_RUN_DEFAULT);
+        loop_free(loop);
+        return NULL;
+    }
+    return loop;
+}
+
+static bool wait_for(uv_sem_t *sem, unsigned timeout_ms)
+{
+    /* libuv has no timed wait on a semaphore; the wait is short or hopeless. */
+    static const struct timespec pause = {0, 100 * 1000};
+    for (uint64_t end = uv_hrtime() + (uint64_t)timeout_ms * 1000000; uv_sem_trywait(sem) < 0;) {
+        if (uv_hrtime() >= end)
+            return false;
+        nanosleep(&pause, NULL);
+    }
+    return true;
+}
+
+bool loop_stop(struct loop *loop, unsigned timeout_ms)
+{
+    atomic_store(&loop->quit, true);
+    loop_wake(loop);
+    if (!wait_for(&loop->ended, timeout_ms))
+        return false;
+    uv_thread_join(&loop->thread);
+    return true;
+}
+
+void loop_wake(struct loop *loop)
+{
+    uv_async_send(&loop->wake);
+}
+
+static void send_item(struct loop *loop, struct item *item)
+{
+    queue_push(&loop->hub.outbox, item);
+    loop_wake(loop);
+}
+
+void loop_listen(struct loop *loop, struct server *server)
+{
+    server->item.kind = ITEM_LISTEN;
+    send_item(loop, &server->item);
+}
+
+static bool command(struct loop *loop, struct command *command, unsigned timeout_ms)
+{
+    /* The semaphore must outlive a loop that answers too late, so it is leaked in that case. */
+    uv_sem_t *done = malloc(sizeof *done);
+    if (!done || uv_sem_init(done, 0) < 0) {
+        free(done);
+        done = NULL;
+    }
+    command->done = done;
+    send_item(loop, &command->item);
+    if (!done || !wait_for(done, timeout_ms))
+        return false;
+    uv_sem_destroy(done);
+    free(done);
+    return true;
+}
+
+bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout_ms)
+{
+    struct command *stop = calloc(1, sizeof *stop);
+    if (!stop)
+        return false;
+    stop->item.kind = ITEM_STOP;
+    stop->server = server;
+    return command(loop, stop, timeout_ms);
+}
+
+bool loop_set_bell(struct loop *loop, int fd)
+{
+    struct command *bell = calloc(1, sizeof *bell);
+    if (!bell) {
+        close(fd);
+        return false;
+    }
+    bell->item.kind = ITEM_BELL;
+    bell->fd = fd;
+    send_item(loop, &bell->item);
+    return true;
+}

@@ -1,0 +1,52 @@
+/* loop.h - the background thread: listeners, the outbox, timeouts, start and end.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_LOOP_H
+#define PORTER_LOOP_H
+
+#include "hub.h"
+
+/* Commands in the outbox (ITEM_LISTEN is the server itself). */
+struct command {
+    struct item item;
+    struct server *server; /* ITEM_STOP */
+    int fd;                /* ITEM_BELL: taken */
+    uv_sem_t *done;        /* posted when it is carried out; NULL to leave that out */
+};
+
+struct loop {
+    struct hub hub;
+    uv_thread_t thread;
+    uv_async_t wake;
+    uv_prepare_t prepare;
+    uv_check_t check;
+    uv_sem_t ended;
+    atomic_bool quit;
+    struct server *servers[LIMIT_SERVERS + 1]; /* by number */
+};
+
+/* Thread: Emacs.  NULL sets *ERROR to a negative libuv code.  BELL_FD is taken, also on failure. */
+struct loop *loop_start(int bell_fd, int *error);
+
+/* Thread: Emacs.  Close everything and end the thread; wait for that at most TIMEOUT_MS.  False when it
+ * did not end in time: LOOP must then be leaked, since the thread still uses it. */
+bool loop_stop(struct loop *loop, unsigned timeout_ms);
+
+/* Thread: Emacs, after loop_stop.  The queues must be empty. */
+void loop_free(struct loop *loop);
+
+/* Thread: Emacs.  Make the loop look at its outbox. */
+void loop_wake(struct loop *loop);
+
+/* Thread: Emacs.  Takes SERVER; gives it back by ITEM_SERVER_GONE. */
+void loop_listen(struct loop *loop, struct server *server);
+
+/* Thread: Emacs.  Stop accepting for SERVER, now: returns when its listening sockets are closed, or after
+ * TIMEOUT_MS with false.  Answers under way go on for a while. */
+bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout_ms);
+
+/* Thread: Emacs.  Takes FD, the new doorbell, instead of the old one.  Rings it if something waits. */
+bool loop_set_bell(struct loop *loop, int fd);
+
+#endif

@@ -1,0 +1,104 @@
+/* request.h - one request as parsed: written by the parser, frozen when it is complete.
+ *
+ * Thread: the owner's (loop while it grows, Emacs while a handler looks at it).
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_REQUEST_H
+#define PORTER_REQUEST_H
+
+#include "buf.h"
+
+/* Bytes OFF to OFF + LEN of a request's HEAD buffer. */
+struct span {
+    uint32_t off;
+    uint32_t len;
+};
+
+struct field {
+    struct span name;  /* as sent, in any case */
+    struct span value; /* without the blanks around it */
+};
+
+/* The methods that Porter knows; any other token is answered 501 by the parser. */
+enum method {
+    METHOD_NONE = 0,
+    METHOD_GET,
+    METHOD_HEAD,
+    METHOD_POST,
+    METHOD_PUT,
+    METHOD_DELETE,
+    METHOD_OPTIONS,
+    METHOD_TRACE,
+    METHOD_PATCH,
+    /* WebDAV (RFC 4918, 3253, 3744, 5323) and others of the registry that llhttp reads. */
+    METHOD_COPY,
+    METHOD_LOCK,
+    METHOD_MKCOL,
+    METHOD_MOVE,
+    METHOD_PROPFIND,
+    METHOD_PROPPATCH,
+    METHOD_SEARCH,
+    METHOD_UNLOCK,
+    METHOD_BIND,
+    METHOD_REBIND,
+    METHOD_UNBIND,
+    METHOD_ACL,
+    METHOD_REPORT,
+    METHOD_MKACTIVITY,
+    METHOD_CHECKOUT,
+    METHOD_MERGE,
+    METHOD_MKCALENDAR,
+    METHOD_LINK,
+    METHOD_UNLINK,
+    METHOD_PURGE,
+    METHOD_COUNT
+};
+
+struct request {
+    struct buf head; /* the bytes of request line, fields and trailers, as received */
+    struct buf body; /* decoded of chunking; empty while another sink takes it */
+
+    struct field *fields; /* all field lines in order, the trailers behind the header */
+    uint32_t fields_len;
+    uint32_t fields_capacity;
+    uint32_t header_len; /* fields_len without the trailers */
+
+    enum method method;
+    struct span target;    /* as sent */
+    struct span path;      /* of the target, still encoded; "*" for OPTIONS * */
+    struct span query;     /* of the target, without "?"; LEN 0 when absent */
+    struct span authority; /* host[:port]: of an absolute target, else of Host */
+
+    uint64_t content_length; /* 0 when absent or chunked */
+    uint64_t body_bytes;     /* received so far, decoded */
+    uint8_t version_minor;   /* HTTP/1.0 or HTTP/1.1 */
+    bool chunked;
+    bool keep_alive;       /* what version and Connection ask for */
+    bool expects_continue; /* Expect: 100-continue, on 1.1 and with a body to come */
+    bool upgrade;          /* Connection: upgrade and an Upgrade field */
+    bool complete;
+};
+
+struct request *request_new(void);
+/* Make REQUEST empty, keeping small buffers for the next one. */
+void request_reset(struct request *request);
+void request_free(struct request *request);
+/* Free the buffers of an embedded REQUEST; all zero afterwards. */
+void request_clear(struct request *request);
+
+static inline const char *request_at(const struct request *request, struct span span)
+{
+    return request->head.data + span.off;
+}
+
+/* The first header field called NAME (lower case), or NULL.  Trailers are not looked at. */
+const struct field *request_field(const struct request *request, const char *name);
+
+/* True when SPAN of REQUEST equals LOWER without regard to ASCII case. */
+bool request_span_is(const struct request *request, struct span span, const char *lower);
+
+/* "GET" for METHOD_GET. */
+const char *method_name(enum method method);
+
+#endif

@@ -1,0 +1,81 @@
+/* server.h - one listening server: its addresses, its limits, its counts.
+ *
+ * Thread: made and freed by Emacs, the loop's in between; the counts may be read by both.
+ *
+ * SPDX-License-Identifier: GPL-3.0-or-later */
+
+#ifndef PORTER_SERVER_H
+#define PORTER_SERVER_H
+
+#include "exchange.h"
+#include "limits.h"
+
+#define SERVER_LISTENERS_MAX 8
+
+struct hub;
+
+struct listener {
+    uv_poll_t poll; /* the loop's */
+    struct hub *hub;
+    struct server *server;
+    int fd;
+    bool polling;
+};
+
+enum server_phase {
+    SERVER_NEW = 0,
+    SERVER_LISTENING,
+    SERVER_STOPPING, /* answers under way are being finished */
+    SERVER_GONE      /* no connection left; Emacs has been told */
+};
+
+struct server {
+    struct item item; /* for ITEM_LISTEN, then for ITEM_SERVER_GONE */
+    uint32_t number;  /* Lisp's name for it, below LIMIT_SERVERS; free again after ITEM_SERVER_GONE */
+    struct limits limits;
+    bool loopback_only;   /* check Host against loopback names and ALLOWED_HOSTS */
+    char **allowed_hosts; /* lower case, NULL at the end; NULL for none */
+    char *path;           /* of a Unix-domain socket, or NULL */
+    struct listener listeners[SERVER_LISTENERS_MAX];
+    uint32_t listeners_count;
+
+    /* The loop's. */
+    enum server_phase phase;
+    uint64_t stop_ms; /* when answers under way are cut off */
+    bool accepting;
+    uint32_t open_count; /* connections */
+    uint32_t closing_count; /* listener handles that libuv has not let go of yet */
+    uint32_t out_count;  /* exchanges that Emacs has */
+
+    atomic_uint queued_count; /* requests that wait for Lisp */
+    atomic_uint connections;  /* the same as open_count, to be read by Emacs */
+    atomic_ullong requests;   /* answered */
+    atomic_ullong errors;     /* 5xx answers and refused requests */
+};
+
+struct server_address {
+    const char *host; /* NULL: all interfaces; "localhost": both loopbacks; else a name or a number */
+    const char *path; /* of a Unix-domain socket, instead of a host */
+    int family;       /* AF_UNSPEC, AF_INET or AF_INET6 */
+    int port;         /* 0: any free one */
+    int backlog;
+};
+
+/* Bind and listen, at once and in the caller's thread, so that a taken port is an error where
+ * the user sees it.  NULL sets *ERROR to an errno value, or to a negative EAI_ one.
+ * *PORT gets the port that was bound. */
+struct server *server_open(const struct server_address *address, int *port, int *error);
+
+/* Close what is open, free all.  Thread: Emacs, when the loop does not have SERVER. */
+void server_free(struct server *server);
+
+/* Close the listening sockets.  Thread: the owner's. */
+void server_close_listeners(struct server *server);
+
+/* May a request with AUTHORITY (host[:port]) be answered?  DNS rebinding makes any page in the
+ * user's browser able to name its own host and reach a loopback server. */
+bool server_host_allowed(const struct server *server, const char *authority, size_t len);
+
+long server_live_count(void);
+
+#endif
