@@ -74,7 +74,7 @@
                 (porter-demo--escape note))))))
 
 (defun porter-demo-count (request)
-  "Send the numbers from 1 to 10, five a second."
+  "Answer REQUEST with 1 to 10, five a second."
   (with-slots (process) request
     (let ((n 0) timer)
       (porter-response-header process 200
@@ -103,7 +103,7 @@
         (seconds_collecting . ,gc-elapsed)))))
 
 (defun porter-demo-oops (_request)
-  "Fail, as handlers do while they are being written."
+  "Fail at every REQUEST, as new handlers do."
   (error "This handler is broken"))
 
 (defconst porter-demo-handlers
@@ -606,7 +606,7 @@ editor go on."
             id id)))
 
 (defun porter-demo--body (sources)
-  "Return the page with SOURCES, a format string for the facts of `porter-demo--fill'."
+  "Return the page with SOURCES, to be completed by `porter-demo--fill'."
   (concat
    "<!doctype html>
 <html lang=en>
@@ -732,7 +732,7 @@ yours, <kbd>M-x porter-stop</kbd> ends it. From Lisp: <code>(porter-start 'my-ha
 
 ;;;###autoload
 (defun porter-demo ()
-  "Serve a page that shows what Porter does, and tell its URL.
+  "Serve a page of examples, and tell its URL.
 Use port 8080, or the next free one.  With a prefix argument,
 open the page in a browser.  When the demo runs already, only
 tell where."

@@ -207,12 +207,11 @@ METHOD is its method, ALLOWED the methods that routes to its path take."
 Signal `porter-bad-handlers' with what is wrong."
   (if (or (functionp handlers) (and handlers (symbolp handlers)))
       (porter--compile-function handlers)
-    (unless (listp handlers)
+    (unless (consp handlers)
       (signal 'porter-bad-handlers (list "Not a function or an alist" handlers)))
     (let ((routes (mapcar #'porter--compile-route handlers)))
       (lambda (request)
-        (let* ((id (porter-process-id
-                    (aref request porter--request-process-index)))
+        (let* ((id (porter--request-id request))
                (method (porter--mod-method id))
                (rest routes)
                (case-fold-search nil)
@@ -246,6 +245,30 @@ Signal `porter-bad-handlers' with what is wrong."
 
 ;;;; One request
 
+(defvar porter--backtrace nil "The backtrace of the last error, a string.")
+
+(defun porter--record-backtrace (_condition _data)
+  "Keep the backtrace of what is just being signalled."
+  (let ((signal-hook-function nil))
+    (setq porter--backtrace
+          (with-temp-buffer
+            (let ((standard-output (current-buffer)))
+              (backtrace))
+            (buffer-string)))))
+
+(defmacro porter--protect (on-error &rest body)
+  "Run BODY, which may be quit, and let nothing but a throw out.
+What it signals is given to ON-ERROR, a function, whose value is returned then.
+With `debug-on-error' an error enters the debugger first."
+  (declare (indent 1))
+  `(condition-case err
+       (condition-case-unless-debug err
+           (let ((inhibit-quit nil)) ,@body)
+         (error (funcall ,on-error err)))
+     (quit (funcall ,on-error err))
+     ;; A condition that is no error by its definition.
+     (t (funcall ,on-error err))))
+
 (defun porter--describe (id)
   "Method and target of request ID, for the log."
   (format "%s %s" (substring (symbol-name (or (porter--mod-method id) '\??)) 1)
@@ -257,7 +280,8 @@ Signal `porter-bad-handlers' with what is wrong."
     (porter--log server "%s: error: %s" (porter--describe id) text)
     (porter--answer-plain id 500
                           (if porter-show-backtrace
-                              (format "Internal Server Error\n%s\n" text)
+                              (format "Internal Server Error\n%s\n\n%s" text
+                                      (or porter--backtrace ""))
                             "Internal Server Error\n"))
     nil))
 
@@ -273,7 +297,7 @@ Signal `porter-bad-handlers' with what is wrong."
   (cond
    ((eq value :keep-alive)
     ;; What was said so far goes out; with nothing said yet nothing happens.
-    (porter--mod-flush id))
+    (porter--mod-defer id))
    ((porter--mod-finish id t)
     (porter--forget-close-functions id))
    ((eql 0 (porter--mod-phase id))
@@ -286,25 +310,27 @@ Called with `inhibit-quit' non-nil; the handler can be quit."
   (let* ((server (aref porter--server-table (logand id 255)))
          (porter--running id)
          (value (catch 'close-connection
-                  (condition-case nil
-                      (condition-case-unless-debug err
-                          (let ((inhibit-quit nil))
-                            (porter--server-run
-                             server
-                             (porter--request-make (porter--process-make id))))
-                        (error (porter--handler-error server id err)))
-                    (quit (porter--handler-quit server id))))))
+                  (porter--protect (lambda (err)
+                                     (if (eq (car err) 'quit)
+                                         (porter--handler-quit server id)
+                                       (porter--handler-error server id err)))
+                    (let ((signal-hook-function (if porter-show-backtrace
+                                                    #'porter--record-backtrace
+                                                  signal-hook-function)))
+                      (porter--server-run
+                       server
+                       (porter--request-make (porter--process-make id))))))))
     (porter--handler-returned server id value)))
 
 (defun porter--client-gone (id)
   "Call the functions that wait for the client of request ID to leave."
   (let ((functions (gethash id porter--close-functions)))
     (remhash id porter--close-functions)
-    (dolist (function functions)
-      (condition-case-unless-debug err
-          (let ((inhibit-quit nil)) (funcall function))
-        ((quit error)
-         (porter--log nil "on-close function: %s" (error-message-string err)))))))
+    (dolist (function (nreverse functions))
+      (porter--protect (lambda (err)
+                         (porter--log nil "on-close function: %s"
+                                      (error-message-string err)))
+        (funcall function)))))
 
 (provide 'porter-dispatch)
 ;;; porter-dispatch.el ends here

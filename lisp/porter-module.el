@@ -82,7 +82,7 @@ The same number as ABI in module.c.")
       (porter--mod-listen host family port path backlog limits hosts)
       (porter--mod-live id)
       (porter--mod-method id)
-      (porter--mod-notify id)
+      (porter--mod-defer id)
       (porter--mod-parameter id name)
       (porter--mod-parameters id form)
       (porter--mod-path id)
@@ -113,7 +113,9 @@ Each file that calls some has this once at its top."
 (defun porter-module--locate ()
   "The file name of the module, or nil.
 Signal `porter-module-error' when a file that the user named is missing."
-  (let ((named (or (getenv "PORTER_MODULE") porter-module-file))
+  (let ((named (or (let ((file (getenv "PORTER_MODULE")))
+                     (unless (equal file "") file))
+                   porter-module-file))
         (name (concat "porter-core" module-file-suffix)))
     (cond
      (named
@@ -193,7 +195,10 @@ Signal `porter-module-error' if that cannot be done."
         (setq file (or (porter-module--locate)
                        (signal 'porter-module-error
                                '("The module was built, but is not there")))))
-      (module-load file)))
+      (condition-case err
+          (module-load file)
+        (error (signal 'porter-module-error
+                       (list (error-message-string err) file))))))
   (unless (eql porter--mod-abi porter-module--abi)
     (signal 'porter-module-error
             (list (format-message

@@ -131,6 +131,8 @@ FORMAT-ARGS are those of `format', for the text."
 CODE is the status, 302 by default."
   (porter-respond process (or code 302) (list (cons "Location" location))))
 
+(defvar json-false)
+(defvar json-null)
 (declare-function json-serialize "ext:json.c" (object &rest args))
 (declare-function json-encode "json" (object))
 
@@ -144,7 +146,6 @@ objects, vectors for arrays, t, `:false' and `:null'."
                       (json-serialize object)
                     (require 'json)
                     (let ((json-false :false) (json-null :null))
-                      (defvar json-false) (defvar json-null)
                       (encode-coding-string (json-encode object) 'utf-8)))))
 
 (defun porter-unsent-bytes (process)
@@ -156,7 +157,7 @@ What sends faster than its client reads should wait while this is large."
   "Call FUNCTION when the client of PROCESS leaves before its answer is finished.
 FUNCTION gets no arguments and is called once; at once if the client has gone."
   (let ((id (porter--id process)))
-    (if (porter--mod-notify id)
+    (if (porter--mod-live id)
         (push function (gethash id porter--close-functions))
       (funcall function))
     nil))

@@ -27,7 +27,7 @@
 
 (defvar porter-demo-handlers)
 ;; Also for those who only say (require 'porter).
-(autoload 'porter-demo "porter-demo" "Serve a page that shows what Porter does." t)
+(autoload 'porter-demo "porter-demo" "Serve a page of examples, and tell its URL." t)
 
 (defcustom porter-list-refresh-seconds 1
   "Seconds between two refreshes of a visible `porter-list' buffer.
@@ -314,13 +314,14 @@ The list is live while it is visible, see
 `porter-list-refresh-seconds'.
 
 \\{porter-list-mode-map}"
+  ;; 78 columns in all.
   (setq tabulated-list-format
-        (vector '("Address" 30 t)
-                '("Name" 20 t)
-                '("Since" 14 porter-list--by-start)
-                (list "Connections" 12 (porter-list--by-number 3) :right-align t)
-                (list "Requests" 12 (porter-list--by-number 4) :right-align t)
-                (list "Errors" 8 (porter-list--by-number 5) :right-align t)))
+        (vector '("Address" 22 t)
+                '("Name" 12 t)
+                '("Since" 12 porter-list--by-start)
+                (list "Connections" 11 (porter-list--by-number 3) :right-align t)
+                (list "Requests" 9 (porter-list--by-number 4) :right-align t)
+                (list "Errors" 6 (porter-list--by-number 5) :right-align t)))
   (setq tabulated-list-padding 1)
   (setq-local revert-buffer-function #'porter-list--revert)
   (add-hook 'kill-buffer-hook #'porter-list--stop-timer nil t)

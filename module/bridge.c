@@ -139,12 +139,6 @@ bool bridge_live(struct exchange *exchange)
     return exchange_state(exchange) != EXCHANGE_REVOKED;
 }
 
-bool bridge_notify_close(struct exchange *exchange)
-{
-    atomic_store(&exchange->notify_close, true);
-    return bridge_live(exchange);
-}
-
 /* ---- handing back ---- */
 
 static void hand_back(struct bridge *bridge, struct item *item, bool wake)
@@ -198,6 +192,8 @@ static void write_chain(struct bridge *bridge)
             bool close = exchange->reply.close;
             bridge->written_conn = close ? 0 : exchange->conn_number;
             bridge->written_sequence = exchange->sequence;
+            server_count_answer(exchange->server, exchange->reply.status);
+            exchange->counted = true;
             atomic_store(&exchange->state, EXCHANGE_WRITTEN);
             /* NOTE wake-loop in conn.c */
             hand_back_exchange(bridge, exchange, close || atomic_load(&exchange->wake_loop));
@@ -363,6 +359,22 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
     return FORMAT_OK;
 }
 
+/* EXCHANGE is revoked, and no handler looks at it: nobody has a use for it any more. */
+static void let_go(struct bridge *bridge, struct exchange *exchange)
+{
+    slot_release(bridge, atomic_load(&exchange->id));
+    hand_back_exchange(bridge, exchange, false);
+    if (!bridge->depth)
+        bridge_settle(bridge);
+}
+
+void bridge_defer(struct bridge *bridge, struct exchange *exchange)
+{
+    atomic_store(&exchange->deferred, true);
+    if (!bridge_live(exchange))
+        let_go(bridge, exchange);
+}
+
 void bridge_abort(struct bridge *bridge, struct exchange *exchange)
 {
     int status = exchange->reply.status;
@@ -440,6 +452,10 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             event->kind = BRIDGE_CLOSED;
             event->id = notice->id;
             free(notice);
+            /* One whose handler still runs is let go when that returns. */
+            struct exchange *exchange = bridge_find(bridge, event->id);
+            if (exchange && atomic_load(&exchange->deferred))
+                let_go(bridge, exchange);
         } else {
             struct server *server = CONTAINER_OF(item, struct server, item);
             CHECK(item->kind == ITEM_SERVER_GONE);

@@ -15,7 +15,7 @@
 enum bridge_event_kind {
     BRIDGE_NOTHING = 0,
     BRIDGE_REQUEST,    /* exchange: to be answered */
-    BRIDGE_CLOSED,     /* id: its client has gone (asked for by bridge_notify_close) */
+    BRIDGE_CLOSED,     /* id: its client has gone, or the loop has answered in its place */
     BRIDGE_SERVER_GONE /* number: a stopped server has no connections left; its number is free */
 };
 
@@ -114,8 +114,9 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
 /* The answer cannot be completed: end the connection in a way the client takes for an error. */
 void bridge_abort(struct bridge *bridge, struct exchange *exchange);
 
-/* Ask for BRIDGE_CLOSED.  False when the client is gone already. */
-bool bridge_notify_close(struct exchange *exchange);
+/* The handler has returned; the answer comes later, or goes on.  When nobody answers, the exchange is
+ * let go as soon as its client leaves. */
+void bridge_defer(struct bridge *bridge, struct exchange *exchange);
 
 /* Hand over what has gathered.  Needed after answering outside a drain. */
 void bridge_settle(struct bridge *bridge);

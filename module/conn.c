@@ -100,13 +100,11 @@ static bool take_back(struct hub *hub, struct exchange *exchange)
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_REVOKED) &&
         !exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_REVOKED))
         return exchange_state(exchange) != EXCHANGE_WRITING;
-    if (atomic_load(&exchange->notify_close)) {
-        struct notice *notice = calloc(1, sizeof *notice);
-        if (notice) {
-            notice->item.kind = ITEM_CLOSED;
-            notice->id = atomic_load(&exchange->id);
-            hub_notify(hub, &notice->item);
-        }
+    struct notice *notice = calloc(1, sizeof *notice);
+    if (notice) {
+        notice->item.kind = ITEM_CLOSED;
+        notice->id = atomic_load(&exchange->id);
+        hub_notify(hub, &notice->item);
     }
     return true;
 }
@@ -175,20 +173,13 @@ static void append(struct conn *conn, struct exchange *exchange)
     conn->outstanding++;
 }
 
-static void count_answer(struct server *server, int status)
-{
-    atomic_fetch_add_explicit(&server->requests, 1, memory_order_relaxed);
-    if (status >= 500)
-        atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
-}
-
 /* The first answer is out.  False when the connection ends with it. */
 static bool first_is_out(struct conn *conn)
 {
     struct exchange *exchange = pop_first(conn);
     bool close = exchange->reply.close;
-    if (exchange->reply.status >= 200)
-        count_answer(conn->server, exchange->reply.status);
+    if (exchange->reply.status >= 200 && !exchange->counted)
+        server_count_answer(conn->server, exchange->reply.status);
     conn->write_ms = hub_now(conn->hub);
     recycle_if_ours(conn->hub, exchange);
     if (close)
@@ -710,6 +701,14 @@ static uint64_t check_waiting(struct conn *conn, uint64_t now)
     return next;
 }
 
+/* Is it up to some later event when EXCHANGE's answer comes, or ends? */
+static bool is_open_ended(struct exchange *exchange)
+{
+    int state = exchange_state(exchange);
+    return state == EXCHANGE_STREAMING ||
+           (state == EXCHANGE_RUNNING && atomic_load(&exchange->deferred));
+}
+
 uint64_t conn_check(struct conn *conn)
 {
     uint64_t now = hub_now(conn->hub);
@@ -727,7 +726,7 @@ uint64_t conn_check(struct conn *conn)
         die(conn);
     } else if (conn->first) {
         next = least(next, check_waiting(conn, now));
-        if (conn->eof && conn->first && exchange_state(conn->first) == EXCHANGE_STREAMING) {
+        if (conn->eof && conn->first && is_open_ended(conn->first)) {
             /* A browser's closed tab looks the same as a client that only stopped sending.  Such a
              * client gets this long for the rest of its answer. */
             uint64_t rest = left(now, conn->end_ms, LINGER_MS);

@@ -47,7 +47,7 @@ enum exchange_state {
 enum item_kind {
     /* In the inbox, loop to Emacs. */
     ITEM_REQUEST = 1, /* an exchange with its request */
-    ITEM_CLOSED,      /* a notice: the client of exchange ID has gone */
+    ITEM_CLOSED,      /* a notice: exchange ID, which Emacs had taken, was revoked */
     ITEM_SERVER_GONE, /* a notice: server number ID has no connections any more */
     /* In the outbox, Emacs to loop. */
     ITEM_ANSWER, /* an exchange, handed back with what is left to write */
@@ -83,7 +83,7 @@ struct exchange {
 
     _Atomic int state;           /* enum exchange_state */
     atomic_bool wake_loop;       /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */
-    atomic_bool notify_close;    /* Emacs wants an ITEM_CLOSED when the loop revokes */
+    atomic_bool deferred;        /* its handler has returned, and will answer later */
     _Atomic(exchange_id) id;     /* set by Emacs when it takes the exchange; 0 before */
     atomic_size_t unsent_bytes;  /* streaming: pieces that the socket has not taken yet */
 
@@ -94,6 +94,7 @@ struct exchange {
     struct conn *conn;             /* NULL when detached: only recycling is left to do */
     struct exchange *next_on_conn; /* answers leave in this order */
     struct item_list pieces;       /* of a growing answer, to be written */
+    bool counted;   /* in its server's statistics; Emacs's while WRITING */
     size_t written; /* of the first piece, or of head and body together; Emacs's while WRITING */
     uint64_t delivered_ms;
     bool complete; /* everything there is to write is here */

@@ -356,7 +356,7 @@ static emacs_value statistics(emacs_env *env, ptrdiff_t nargs, emacs_value *args
 
 static const char counts_doc[] =
     "Return a plist of what is alive in C, for tests and reports.\n"
-    "`:exchanges' counts recycled ones too; `:taken' those that Lisp has.";
+    "`:exchanges' are requests under way, `:taken' those of them that Lisp has.";
 static emacs_value counts(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -364,12 +364,12 @@ static emacs_value counts(emacs_env *env, ptrdiff_t nargs, emacs_value *args, vo
     (void)data;
     if (bridge.loop)
         loop_wake(bridge.loop);
+    long spare = bridge.loop ? atomic_load(&bridge.loop->hub.spare_count) : 0;
     const struct {
         const char *name;
         intmax_t value;
     } all[] = {
-        {":exchanges", exchange_live_count()},
-        {":spare", bridge.loop ? atomic_load(&bridge.loop->hub.spare_count) : 0},
+        {":exchanges", exchange_live_count() - spare},
         {":taken", bridge.taken_count},
         {":connections", bridge.loop ? atomic_load(&bridge.loop->hub.conns_live) : 0},
         {":servers", server_live_count()},
@@ -401,7 +401,8 @@ static emacs_value begin(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
 
 static const char take_doc[] =
     "Take the next thing to do.  Call with `inhibit-quit' non-nil: a pending quit would lose it.\n"
-    "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID has gone.\n"
+    "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID has gone,\n"
+    "or the loop has answered in the handler's place.\n"
     "A cons (t . NUMBER) says that the stopped server NUMBER is gone.  Nil: nothing to do, or time is up.";
 static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
@@ -929,14 +930,19 @@ static emacs_value live(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
     return boolean(exchange && bridge_live(exchange));
 }
 
-static const char notify_doc[] =
-    "Have `porter--mod-take' tell when the client of request ID goes.  Nil when it has gone.";
-static emacs_value notify(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+static const char defer_doc[] =
+    "The handler of request ID has returned and will answer later; send what it said so far.";
+static emacs_value defer(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
     (void)data;
     struct exchange *exchange = find(env, args[0]);
-    return boolean(exchange && bridge_notify_close(exchange));
+    if (!exchange)
+        return lisp.nil;
+    if (bridge_live(exchange) && exchange->reply.phase == REPLY_OPEN && !flush_now(env, exchange))
+        return NULL;
+    bridge_defer(&bridge, exchange);
+    return lisp.t;
 }
 
 static const char unsent_doc[] =
@@ -989,7 +995,7 @@ static const struct {
     {"porter--mod-forget", 1, forget, forget_doc},
     {"porter--mod-phase", 1, phase, phase_doc},
     {"porter--mod-live", 1, live, live_doc},
-    {"porter--mod-notify", 1, notify, notify_doc},
+    {"porter--mod-defer", 1, defer, defer_doc},
     {"porter--mod-unsent", 1, unsent, unsent_doc},
 };
 

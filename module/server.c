@@ -197,6 +197,13 @@ struct server *server_open(const struct server_address *address, int *port, int 
     return NULL;
 }
 
+void server_count_answer(struct server *server, int status)
+{
+    atomic_fetch_add_explicit(&server->requests, 1, memory_order_relaxed);
+    if (status >= 500)
+        atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
+}
+
 void server_close_listeners(struct server *server)
 {
     for (uint32_t i = 0; i < server->listeners_count; i++)

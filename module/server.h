@@ -69,6 +69,9 @@ struct server *server_open(const struct server_address *address, int *port, int 
 /* Close what is open, free all.  Thread: Emacs, when the loop does not have SERVER. */
 void server_free(struct server *server);
 
+/* One more answer, with STATUS, is out.  Thread: any. */
+void server_count_answer(struct server *server, int status);
+
 /* Close the listening sockets.  Thread: the owner's. */
 void server_close_listeners(struct server *server);
 

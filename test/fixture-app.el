@@ -285,9 +285,10 @@ Vectors are arrays, alists with symbols objects, nil is null."
                  (string-to-number (or (getenv "PORTER_FIXTURE_PORT") "0"))
                  ;; Short, so that cases that wait for them end soon.
                  :head-timeout 3 :body-timeout 3 :idle-timeout 6)))
-    (princ (format "FEATURES %s\nPORT %d\n"
-                   (mapconcat #'identity (porter-fixture-features) " ")
-                   (porter-port server)))
+    ;; Not `princ': standard output waits in a buffer when it is a pipe.
+    (message "FEATURES %s\nPORT %d"
+             (mapconcat #'identity (porter-fixture-features) " ")
+             (porter-port server))
     (while t (accept-process-output nil 60))))
 
 (provide 'fixture-app)

@@ -49,7 +49,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
             (should (memq server (porter-servers)))
             (should (porter-live-p server))
             (should (stringp (porter-server-name server)))
-            (should (equal "127.0.0.1" (porter-server-host server)))
+            (should (member (porter-server-host server) '("127.0.0.1" "localhost")))
             (should (eq (porter-server-handlers server) #'porter-test-hello))
             (should (< (abs (float-time (time-since (porter-server-started server)))) 60))
             (should (equal (format "http://127.0.0.1:%d/" port) (porter-url server)))
@@ -100,7 +100,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
 (ert-deftest porter-api-bad-arguments ()
   "What is no handler, port or keyword signals at once, and leaves nothing behind."
   (let ((before (length (porter-servers))))
-    (dolist (handlers '(nil 5 "x" ((1 . ignore)) (((:GET . "^/")))))
+    (dolist (handlers '(5 "x" ((1 . ignore)) (((:GET . "^/")))))
       (should-error (porter-start handlers 0) :type 'porter-bad-handlers))
     (dolist (port '(-1 65536 1.5 nil))
       (should-error (porter-start #'ignore port)))
@@ -273,7 +273,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
                  . ,(porter-api--say "predicate"))
                 ((:X-COLOUR . "^blue$") . ,(porter-api--say "header"))
                 ((:GET . "^/get") . ,(porter-api--say "get"))
-                ((:POST . "*") . ,(porter-api--say "post"))
+                ((:POST . "^/post") . ,(porter-api--say "post"))
                 (((:PUT :PATCH) . "^/list") . ,(porter-api--say "list"))
                 ((t . "^/any$") . ,(porter-api--say "any"))
                 ("/users/:id" . ,(lambda (request)
@@ -298,7 +298,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
            ("GET" "/nowhere" 200 "header" ("X-Colour" . "blue"))
            ("GET" "/get" 200 "header" ("x-cOLOUR" . "blue"))
            ("GET" "/nowhere" 404 nil ("X-Colour" . "blueish"))
-           ("POST" "/whatever" 200 "post")
+           ("POST" "/posting" 200 "post")
            ("PUT" "/list" 200 "list")
            ("PATCH" "/list" 200 "list")
            ("GET" "/any" 200 "any")
@@ -511,17 +511,24 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
     (should (string-match-p "\\`127\\.0\\.0\\.1\\(:[0-9]+\\)?\\'" (format "%s" (ask "/"))))))
 
 (ert-deftest porter-api-request-outlives-its-answer ()
-  "A request that is kept can be read after its answer and after the server's end."
+  "What was looked at stays with a request; the rest is nil after its answer, and harmless."
   (let (kept)
     (porter-test-with-server (server (lambda (request)
-                                       (setq kept request)
+                                       (unless kept (setq kept request))
+                                       (slot-value request 'headers)
+                                       (porter-request-body request)
                                        (porter-test-hello request)))
-      (porter-test-post server "/p?x=1" "body" '("X-A" . "v")))
+      (porter-test-post server "/p?x=1" "body" '("X-A" . "v"))
+      ;; Others in its place in C.
+      (dotimes (_ 3) (porter-test-should-serve server)))
     (garbage-collect)
-    (should (equal "/p" (porter-request-path kept)))
-    (should (equal "1" (porter-request-param kept "x")))
-    (should (equal "v" (porter-request-header kept "x-a")))
+    (should (equal "/p" (cdar (slot-value kept 'headers))))
+    (should (equal "1" (cdr (assoc "x" (slot-value kept 'headers)))))
+    (should (equal "v" (cdr (assq :X-A (slot-value kept 'headers)))))
     (should (equal "body" (porter-request-body kept)))
+    (dolist (accessor '(porter-request-method porter-request-path porter-request-target
+                        porter-request-query porter-request-headers porter-request-remote))
+      (should-not (funcall accessor kept)))
     (should-not (porter-live-p (porter-test-process kept)))))
 
 ;;;; Answers
@@ -558,11 +565,23 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
                     (porter-response-header process 200)
                     (should (eq t (porter-send process "a\u00fc\u20ac\U0001f600")))
                     (porter-send process bytes)
-                    (porter-send process "")
-                    ;; Raw bytes in a multibyte string are bytes.
-                    (porter-send process (concat "\u00fc" (string-to-multibyte "\377"))))))
-      (should (equal (concat "a\303\274\342\202\254\360\237\230\200" bytes "\303\274\377")
+                    (porter-send process ""))))
+      (should (equal (concat "a\303\274\342\202\254\360\237\230\200" bytes)
                      (porter-test-get-body server "/"))))))
+
+(ert-deftest porter-api-send-raw-bytes-among-characters ()
+  "Raw bytes in a multibyte string go out as bytes or are refused; nothing in between."
+  (let (value)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (let ((process (porter-test-process request)))
+                    (porter-response-header process 200)
+                    (setq value (condition-case err
+                                    (porter-send process (concat "\u00fc"
+                                                                 (string-to-multibyte "\377")))
+                                  (wrong-type-argument err))))))
+      (should (equal (porter-test-get-body server "/")
+                     (if (eq value t) "\303\274\377" ""))))))
 
 (ert-deftest porter-api-send-many-strings ()
   "Ten thousand small strings make one body."
@@ -818,17 +837,33 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
       (server (lambda (request)
                 (pcase (porter-request-path request)
                   ("/signal" (signal 'wrong-type-argument '(x)))
-                  ("/odd" (signal 'no-such-condition '("x")))
                   ("/void" (funcall 'no-such-function))
                   ("/user" (user-error "User"))
                   ("/throw" (throw 'nobody-catches 1))
                   ("/deep" (let ((max-lisp-eval-depth 500))
                              (cl-labels ((f (x) (1+ (f x)))) (f 1))))
                   (_ (porter-test-hello request)))))
-    (dolist (path '("/signal" "/void" "/user" "/throw" "/deep" "/odd"))
+    (dolist (path '("/signal" "/void" "/user" "/throw" "/deep"))
       (should (equal (list path 500)
                      (list path (porter-test-response-status (porter-test-get server path)))))
       (porter-test-should-serve server))))
+
+(ert-deftest porter-api-handler-signals-an-undefined-condition ()
+  "A signal that is no error by its definition is a 500 as well, and ends nothing else."
+  ;; In a child: such a signal goes past the handlers for `error' of Emacs's own loops.
+  (should
+   (equal '(500 "hello")
+          (porter-test-batch-value
+           20 '(require 'porter-test-helper)
+           '(let ((server (porter-start
+                           (lambda (request)
+                             (if (equal (porter-request-path request) "/odd")
+                                 (signal 'no-such-condition '("x"))
+                               (porter-test-hello request)))
+                           0)))
+              (prog1 (list (porter-test-response-status (porter-test-get server "/odd"))
+                           (porter-test-get-body server "/"))
+                (porter-stop server)))))))
 
 (ert-deftest porter-api-handler-quit-is-503 ()
   "A quit in a handler is a 503 for its client, and the next request is served."
@@ -911,6 +946,13 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
           (porter-test-wait (lambda () process) 3 "No request")
           (should (porter-live-p process))
           (funcall leave client))
+        ;; A plain close may be that of a client that still reads: only sending can tell.
+        (when (eq leave #'porter-test-close)
+          (porter-response-header process 200)
+          (porter-test-wait (lambda ()
+                              (porter-flush process)
+                              (not (porter-send process "x")))
+                            3 "Sending to a client that has left succeeds for ever"))
         (porter-test-wait (lambda () (not (porter-live-p process))) 3
                           "The leaving of the client was not noticed")
         (porter-test-wait (lambda () (= closed 1)) 3 "on-close was not called")
@@ -1034,20 +1076,22 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
 
 ;;;; The log
 
-(ert-deftest porter-api-log ()
-  "The log gets a line per request, whatever characters it has."
+(ert-deftest porter-api-log-takes-any-text ()
+  "What failed is logged with its request, and a request's bytes are never a format."
   (let ((log (generate-new-buffer " *porter-test-log*")))
     (unwind-protect
-        (porter-test-with-server (server #'porter-test-hello :log log)
-          (dolist (path '("/plain" "/%25s%25d" "/%C3%BC"))
+        (porter-test-with-server (server (lambda (_) (error "Failed")) :log log)
+          (dolist (path '("/plain" "/%25s%25d%n" "/%C3%BC" "/%0A%0D"))
             (porter-test-get server path))
           (porter-test-wait (lambda () (with-current-buffer log
-                                         (>= (count-lines (point-min) (point-max)) 3)))
+                                         (>= (count-lines (point-min) (point-max)) 4)))
                             4 "The log is %S"
                             (lambda () (with-current-buffer log (buffer-string))))
           (with-current-buffer log
+            (should (= 4 (count-lines (point-min) (point-max))))
             (goto-char (point-min))
-            (should (search-forward "/plain" nil t))))
+            (should (re-search-forward "/plain.*Failed" nil t))
+            (should (re-search-forward "%n\\|%25n\\|%%n" nil t))))
       (kill-buffer log))))
 
 (ert-deftest porter-api-log-buffer-killed ()

@@ -82,7 +82,7 @@ arrives in two pieces."
 (ert-deftest porter-http1-9112-2.2-split-length ()
   "A request with a Content-Length, cut at every offset and byte by byte."
   (porter-http1--split-everywhere
-   (concat "POST /p HTTP/1.1\r\nHost: localhost\r\nX-A: v\r\nContent-Length: 12\r\n\r\n"
+   (concat "POST /p HTTP/1.1\r\nHost: localhost\r\nX-A: v\r\nContent-Length: 13\r\n\r\n"
            "\r\n\000\377 body\r\n\r\n")))
 
 (ert-deftest porter-http1-9112-2.2-split-chunked ()

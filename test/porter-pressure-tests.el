@@ -32,7 +32,7 @@
                                           (1+ (string-to-number
                                                (or (cdr (assoc "n" headers)) "0")))))))))
                    0 nil porter-pressure-options)))
-       (princ (format "PORT %d\n" (porter-port server)))
+       (message "PORT %d" (porter-port server))
        (while t (accept-process-output nil 60))))
   "A form for child Emacsen: the n+1 handler, and one that loops for a while.")
 
@@ -247,11 +247,11 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
           (setq waiting nil)))
       (porter-test-wait (lambda ()
                           (garbage-collect)
-                          (let ((counts (porter--mod-counts)))
+                          (let ((counts (porter-test-counts)))
                             (and (= 0 (plist-get counts :exchanges))
                                  (= 0 (plist-get counts :connections))
                                  (< (plist-get counts :buffer-bytes) 1000000))))
-                        5 "The counts are %S" (lambda () (porter--mod-counts))))))
+                        5 "The counts are %S" #'porter-test-counts))))
 
 (provide 'porter-pressure-tests)
 ;;; porter-pressure-tests.el ends here

@@ -314,7 +314,8 @@ Return nil if the peer closes first or SECONDS pass."
                                    (funcall predicate))))
                 (not (porter-test-closed-p client))
                 (< (porter-test-now) deadline))
-      (porter-test-accept nil (max 0.001 (min 0.05 (- deadline (porter-test-now))))))
+      (porter-test-accept (porter-test-client-process client)
+                          (max 0.001 (min 0.05 (- deadline (porter-test-now))))))
     (or value
         ;; The end may have come with the last bytes.
         (and (porter-test-closed-p client)
@@ -749,7 +750,7 @@ Return (EXIT-STATUS . OUTPUT)."
          (terminal (porter-test--make-terminal
                     :directory directory :socket (expand-file-name "s" directory)))
          (command (apply #'porter-test-emacs-command "-nw" arguments)))
-    (porter-test--tmux terminal "new-session" "-d" "-x" "100" "-y" "30"
+    (porter-test--tmux terminal "new-session" "-d" "-x" "120" "-y" "30"
                        (mapconcat #'shell-quote-argument
                                   `("env" ,(concat "HOME=" directory) "TERM=screen" ,@command)
                                   " "))
@@ -795,7 +796,7 @@ Fail after SECONDS with the screen."
 (defun porter-test-terminal-eval (terminal form)
   "Have the Emacs in TERMINAL evaluate FORM by M-:."
   (porter-test-keys terminal "M-:")
-  (porter-test-terminal-await terminal "^Eval: " 5)
+  (porter-test-terminal-await terminal "^Eval:" 5)
   (porter-test-keys terminal (let (print-length print-level) (prin1-to-string form)) "Enter"))
 
 (defmacro porter-test-with-terminal (spec &rest body)
@@ -806,6 +807,22 @@ SPEC is (VARIABLE &rest ARGUMENTS), see `porter-test-terminal-open'."
      (let ((,(car spec) (porter-test-terminal-open ,@(cdr spec))))
        (unwind-protect (progn ,@body)
          (porter-test-terminal-close ,(car spec))))))
+
+(defun porter-test-counts ()
+  "Return Porter's counts in C, the spare exchanges kept for reuse taken off."
+  (let ((counts (copy-sequence (porter--mod-counts))))
+    (plist-put counts :exchanges (- (plist-get counts :exchanges)
+                                    (or (plist-get counts :spare) 0)))))
+
+(defun porter-test-should-come-to-rest (&optional seconds)
+  "Fail unless C holds no exchange, connection or server within SECONDS (3)."
+  (porter-test-wait
+   (lambda ()
+     (garbage-collect)
+     (let ((counts (porter-test-counts)))
+       (cl-every (lambda (key) (= 0 (or (plist-get counts key) 0)))
+                 '(:exchanges :connections :listeners :servers))))
+   (or seconds 3) "The counts are %S" #'porter-test-counts))
 
 ;;;; wrk
 
