@@ -77,7 +77,7 @@ Signal `wrong-type-argument' for anything else."
         (t (signal 'wrong-type-argument (list 'porter-process-p object)))))
 
 (cl-defmethod slot-unbound ((request porter-request) _class slot _function)
-  "Fetch what SLOT of REQUEST holds, and keep it there."
+  "Fetch the value of SLOT of REQUEST, and keep it there."
   (pcase slot
     ('headers (aset request porter--request-headers-index
                     (porter--mod-alist (porter--request-id request))))

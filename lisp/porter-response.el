@@ -88,7 +88,7 @@ they return.  Return nil when it was finished before, or has no status."
     (porter--mod-finish id nil)))
 
 (defun porter-respond (process code headers &optional body)
-  "Answer PROCESS: status CODE, HEADERS, an alist, and BODY, a string.
+  "Answer PROCESS with status CODE, HEADERS, an alist, and BODY, a string.
 That is the whole answer.  As `porter-response-header', `porter-send' and
 `porter-finish' would, with their errors."
   (let ((id (porter--id process)))
@@ -96,7 +96,7 @@ That is the whole answer.  As `porter-response-header', `porter-send' and
     (porter--mod-respond id code (porter--header-strings headers) body)))
 
 (defun porter--answer-plain (id code text &optional headers)
-  "Answer request ID with CODE and TEXT, whatever was said before.
+  "Answer request ID with CODE, HEADERS and TEXT, whatever was said before.
 An answer that is partly out already is cut off instead.  Return what
 `porter--mod-respond' returns."
   (porter--forget-close-functions id)
@@ -154,7 +154,7 @@ What sends faster than its client reads should wait while this is large."
   (porter--mod-unsent (porter--id process)))
 
 (defun porter-on-close (process function)
-  "Call FUNCTION when the client of PROCESS leaves before its answer is finished.
+  "Call FUNCTION if the client of PROCESS is gone before its answer is finished.
 FUNCTION gets no arguments and is called once; at once if the client has gone."
   (let ((id (porter--id process)))
     (if (porter--mod-live id)

@@ -749,8 +749,8 @@ uint64_t conn_check(struct conn *conn)
     } else if (!conn->dead && !conn->first && !conn->lingering) {
         /* Between requests; a client that never sent one gets the time for a head. */
         uint64_t since = conn->read_ms > conn->write_ms ? conn->read_ms : conn->write_ms;
-        uint64_t rest = left(now, since, conn->sequence ? limits->idle_timeout_ms
-                                                        : limits->head_timeout_ms);
+        uint64_t rest = left(now, since,
+                             conn->sequence ? limits->idle_timeout_ms : limits->head_timeout_ms);
         if (rest == 0)
             conn->closing = true;
         next = least(next, rest);

@@ -81,11 +81,11 @@ struct exchange {
     bool direct;     /* nothing is before this answer: Emacs may write it to FD itself */
     bool keep_alive; /* after this answer, if the handler agrees */
 
-    _Atomic int state;           /* enum exchange_state */
-    atomic_bool wake_loop;       /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */
-    atomic_bool deferred;        /* its handler has returned, and will answer later */
-    _Atomic(exchange_id) id;     /* set by Emacs when it takes the exchange; 0 before */
-    atomic_size_t unsent_bytes;  /* streaming: pieces that the socket has not taken yet */
+    _Atomic int state;       /* enum exchange_state */
+    atomic_bool wake_loop;   /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */
+    atomic_bool deferred;    /* its handler has returned, and will answer later */
+    _Atomic(exchange_id) id; /* set by Emacs when it takes the exchange; 0 before */
+    atomic_size_t unsent_bytes; /* streaming: pieces that the socket has not taken yet */
 
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
@@ -94,7 +94,7 @@ struct exchange {
     struct conn *conn;             /* NULL when detached: only recycling is left to do */
     struct exchange *next_on_conn; /* answers leave in this order */
     struct item_list pieces;       /* of a growing answer, to be written */
-    bool counted;   /* in its server's statistics; Emacs's while WRITING */
+    bool counted;                  /* in its server's statistics; Emacs's while WRITING */
     size_t written; /* of the first piece, or of head and body together; Emacs's while WRITING */
     uint64_t delivered_ms;
     bool complete; /* everything there is to write is here */

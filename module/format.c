@@ -14,6 +14,7 @@
  * handling of a second vector. */
 #define JOIN_BYTES (8 * 1024)
 
+// clang-format off
 const char *format_reason(int code)
 {
     switch (code) {
@@ -81,6 +82,7 @@ const char *format_reason(int code)
     default: return "Unknown";
     }
 }
+// clang-format on
 
 size_t format_decimal(uint64_t n, char *out)
 {

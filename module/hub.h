@@ -27,7 +27,7 @@ struct hub {
     struct item_list deliveries; /* requests of this poll round */
     uint32_t deliveries_count;
 
-    struct item_list spare; /* recycled exchanges */
+    struct item_list spare;  /* recycled exchanges */
     atomic_long spare_count; /* Emacs reads it, for the leak tests */
 
     uv_timer_t tick; /* the one timer for all timeouts */

@@ -12,18 +12,18 @@
 /* What one server allows its clients.  Filled by porter-start, frozen once the server listens.
  * 0 stands for "no limit".  The Lisp defaults are in porter.el (DESIGN section 4). */
 struct limits {
-    uint32_t target_bytes_max;            /* longer request targets: 414 */
-    uint32_t head_bytes_max;              /* request line and fields: 431 */
-    uint32_t fields_max;                  /* field lines: 431 */
-    uint64_t body_bytes_max;              /* 413, before the body is read when its length is known */
-    uint64_t spool_bytes_min;             /* bodies from this size on go to a temporary file */
-    uint32_t head_timeout_ms;             /* from the first byte of a head to its end: 408 */
-    uint32_t body_timeout_ms;             /* without a byte of body: 408 */
-    uint32_t idle_timeout_ms;             /* between requests: close */
-    uint32_t write_timeout_ms;            /* without progress of a write: close */
-    uint32_t handler_timeout_ms;          /* 504, and the late answer is dropped */
-    uint32_t stop_timeout_ms;             /* what porter-stop gives answers under way */
-    uint32_t connections_max;             /* stop accepting until one leaves */
+    uint32_t target_bytes_max;   /* longer request targets: 414 */
+    uint32_t head_bytes_max;     /* request line and fields: 431 */
+    uint32_t fields_max;         /* field lines: 431 */
+    uint64_t body_bytes_max;     /* 413, before the body is read when its length is known */
+    uint64_t spool_bytes_min;    /* bodies from this size on go to a temporary file */
+    uint32_t head_timeout_ms;    /* from the first byte of a head to its end: 408 */
+    uint32_t body_timeout_ms;    /* without a byte of body: 408 */
+    uint32_t idle_timeout_ms;    /* between requests: close */
+    uint32_t write_timeout_ms;   /* without progress of a write: close */
+    uint32_t handler_timeout_ms; /* 504, and the late answer is dropped */
+    uint32_t stop_timeout_ms;    /* what porter-stop gives answers under way */
+    uint32_t connections_max;    /* stop accepting until one leaves */
     uint32_t connections_per_address_max; /* 503, close */
     uint32_t requests_per_connection_max; /* then Connection: close */
     uint32_t pipelined_max;               /* answers outstanding on one connection: stop reading */

@@ -7,6 +7,7 @@
 #include "check.h"
 #include "decode.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -115,7 +116,7 @@ long lisp_globals_count(void)
 
 bool lisp_init(emacs_env *env)
 {
-    char name[64] = ":";
+    char name[64];
     lisp.nil = symbol(env, "nil");
     lisp.t = symbol(env, "t");
     lisp.cons = symbol(env, "cons");
@@ -128,11 +129,11 @@ bool lisp_init(emacs_env *env)
     lisp.encode_coding_string = symbol(env, "encode-coding-string");
     lisp.latin_1 = symbol(env, "latin-1");
     for (int method = METHOD_GET; method < METHOD_COUNT; method++) {
-        strcpy(name + 1, method_name((enum method)method));
+        snprintf(name, sizeof name, ":%s", method_name((enum method)method));
         lisp.methods[method] = symbol(env, name);
     }
     for (size_t i = 0; i < ARRAY_LEN(known_names); i++) {
-        strcpy(name + 1, known_names[i]);
+        snprintf(name, sizeof name, ":%s", known_names[i]);
         known_keywords[i] = symbol(env, name);
         unsigned hash = field_hash(known_names[i], strlen(known_names[i]));
         while (known_index[hash])

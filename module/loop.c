@@ -47,8 +47,7 @@ static void poll_listeners(struct server *server, bool on)
 
 static bool has_room(const struct server *server)
 {
-    return !server->limits.connections_max ||
-           server->open_count < server->limits.connections_max;
+    return !server->limits.connections_max || server->open_count < server->limits.connections_max;
 }
 
 static bool same_address(const struct peer *a, const struct peer *b)

@@ -28,7 +28,6 @@
 #define EXPORT __attribute__((visibility("default")))
 
 EXPORT int plugin_is_GPL_compatible;
-EXPORT int emacs_module_init(struct emacs_runtime *runtime);
 
 /* Raised when Lisp files and module cannot work together any more; the same number is in
  * porter-module.el. */
@@ -104,13 +103,13 @@ static emacs_value bell_listen(emacs_env *env, ptrdiff_t nargs, emacs_value *arg
         return NULL;
     bool fits = strlen(path) < sizeof un.sun_path;
     if (fits)
-        strcpy(un.sun_path, path);
+        memcpy(un.sun_path, path, strlen(path) + 1);
     free(path);
     if (bell_listener >= 0)
         close(bell_listener);
     bell_listener = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-    if (!fits || bell_listener < 0 ||
-        bind(bell_listener, (struct sockaddr *)&un, sizeof un) < 0 || listen(bell_listener, 1) < 0)
+    if (!fits || bell_listener < 0 || bind(bell_listener, (struct sockaddr *)&un, sizeof un) < 0 ||
+        listen(bell_listener, 1) < 0)
         lisp_signal(env, "porter-module-error", "Cannot listen for the doorbell", args[0]);
     return lisp.nil;
 }
@@ -253,10 +252,9 @@ static void signal_listen_error(emacs_env *env, int error, const struct server_a
                                 emacs_value where)
 {
     const char *reason = error < 0 ? gai_strerror(error) : strerror(error);
-    emacs_value elements[] = {
-        env->make_string(env, "Cannot listen", strlen("Cannot listen")),
-        env->make_string(env, reason, (ptrdiff_t)strlen(reason)), where,
-        lisp_integer(env, address->port)};
+    emacs_value elements[] = {env->make_string(env, "Cannot listen", strlen("Cannot listen")),
+                              env->make_string(env, reason, (ptrdiff_t)strlen(reason)), where,
+                              lisp_integer(env, address->port)};
     emacs_value list = lisp_list(env, elements, address->path ? 3 : 4);
     if (!lisp_failed(env))
         env->non_local_exit_signal(env, env->intern(env, "file-error"), list);
@@ -264,8 +262,10 @@ static void signal_listen_error(emacs_env *env, int error, const struct server_a
 
 static const char listen_doc[] =
     "Listen, and return (NUMBER . PORT).\n"
-    "HOST is a string, or nil for all interfaces.  FAMILY is 0, 4 or 6.  With PATH, a string, it is a\n"
-    "Unix-domain socket, and HOST and PORT do not count.  LIMITS is a vector of integers in the order\n"
+    "HOST is a string, or nil for all interfaces.  FAMILY is 0, 4 or 6.  With PATH, a string, it "
+    "is a\n"
+    "Unix-domain socket, and HOST and PORT do not count.  LIMITS is a vector of integers in the "
+    "order\n"
     "of `struct limits'.  HOSTS is a vector of lower-case names that Host may have.\n"
     "Signal `file-error' when the address cannot be bound.\n\n"
     "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS)";
@@ -401,9 +401,11 @@ static emacs_value begin(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
 
 static const char take_doc[] =
     "Take the next thing to do.  Call with `inhibit-quit' non-nil: a pending quit would lose it.\n"
-    "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID has gone,\n"
+    "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID "
+    "has gone,\n"
     "or the loop has answered in the handler's place.\n"
-    "A cons (t . NUMBER) says that the stopped server NUMBER is gone.  Nil: nothing to do, or time is up.";
+    "A cons (t . NUMBER) says that the stopped server NUMBER is gone.  Nil: nothing to do, or time "
+    "is up.";
 static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -482,9 +484,8 @@ static bool is_form(const struct request *request)
     if (!field || field->value.len < len)
         return false;
     const char *value = request_at(request, field->value);
-    return strncasecmp(value, type, len) == 0 &&
-           (field->value.len == len || value[len] == ';' || value[len] == ' ' ||
-            value[len] == '\t');
+    return strncasecmp(value, type, len) == 0 && (field->value.len == len || value[len] == ';' ||
+                                                  value[len] == ' ' || value[len] == '\t');
 }
 
 /* Where urlencoded parameters are: the query, then a form. */
@@ -492,7 +493,8 @@ static size_t parameter_sources(const struct request *request, struct iovec sour
 {
     size_t n = 0;
     if (request->query.len)
-        sources[n++] = (struct iovec){(char *)request_at(request, request->query), request->query.len};
+        sources[n++] = (struct iovec){(char *)request_at(request, request->query),
+                                      request->query.len};
     if (request->body.len && is_form(request))
         sources[n++] = (struct iovec){request->body.data, request->body.len};
     return n;
@@ -593,8 +595,8 @@ static bool name_is(const char *name, size_t len, const struct buf *wanted)
     return same;
 }
 
-static const char parameter_doc[] =
-    "The first parameter NAME of request ID, of the query, then of a form; nil when absent.\n\n(fn ID NAME)";
+static const char parameter_doc[] = "The first parameter NAME of request ID, of the query, then of "
+                                    "a form; nil when absent.\n\n(fn ID NAME)";
 static emacs_value parameter(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -623,8 +625,8 @@ out:
     return lisp_failed(env) ? NULL : result;
 }
 
-static const char header_doc[] =
-    "The value of the first header line NAME, in any case, of request ID; nil when absent.\n\n(fn ID NAME)";
+static const char header_doc[] = "The value of the first header line NAME, in any case, of request "
+                                 "ID; nil when absent.\n\n(fn ID NAME)";
 static emacs_value header(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -670,8 +672,8 @@ static emacs_value headers(emacs_env *env, ptrdiff_t nargs, emacs_value *args, v
     return list;
 }
 
-static const char alist_doc[] =
-    "The `headers' slot of request ID: (METHOD . PATH), the parameters, then (:NAME . VALUE) lines.";
+static const char alist_doc[] = "The `headers' slot of request ID: (METHOD . PATH), the "
+                                "parameters, then (:NAME . VALUE) lines.";
 static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -684,8 +686,8 @@ static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     emacs_value list = lisp.nil;
     for (uint32_t i = request->header_len; i > 0 && !lisp_failed(env); i--) {
         const struct field *field = &request->fields[i - 1];
-        emacs_value name =
-            lisp_field_keyword(env, request_at(request, field->name), field->name.len);
+        emacs_value name = lisp_field_keyword(env, request_at(request, field->name),
+                                              field->name.len);
         list = lisp_cons(env, lisp_cons(env, name, span_text(env, request, field->value)), list);
     }
     emacs_value pairs = lisp.nil;
@@ -696,8 +698,8 @@ static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
         list = lisp_cons(env, env->funcall(env, lisp.car, 1, &pairs), list);
         pairs = env->funcall(env, lisp.cdr, 1, &pairs);
     }
-    return lisp_cons(
-        env, lisp_cons(env, lisp.methods[request->method], path_text(env, request)), list);
+    return lisp_cons(env, lisp_cons(env, lisp.methods[request->method], path_text(env, request)),
+                     list);
 }
 
 static const char body_doc[] = "The body of request ID, a unibyte string.";
@@ -819,7 +821,8 @@ static bool flush_now(emacs_env *env, struct exchange *exchange)
 
 static const char send_doc[] =
     "Append STRING to the body of the answer to request ID.\n"
-    "Return nil when the answer is finished or the client has gone, `open' when the body is kept until\n"
+    "Return nil when the answer is finished or the client has gone, `open' when the body is kept "
+    "until\n"
     "the answer is complete, `streaming' when STRING is on its way.\n\n(fn ID STRING)";
 static emacs_value send_string(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
@@ -898,8 +901,8 @@ static emacs_value abort_answer(emacs_env *env, ptrdiff_t nargs, emacs_value *ar
     return lisp.nil;
 }
 
-static const char forget_doc[] =
-    "Forget what was said in answer to request ID.  Nil when a part of it is out, or it is finished.";
+static const char forget_doc[] = "Forget what was said in answer to request ID.  Nil when a part "
+                                 "of it is out, or it is finished.";
 static emacs_value forget(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -1005,7 +1008,7 @@ static void set(emacs_env *env, const char *setter, const char *name, emacs_valu
     env->funcall(env, env->intern(env, setter), 2, args);
 }
 
-int emacs_module_init(struct emacs_runtime *runtime)
+EXPORT int emacs_module_init(struct emacs_runtime *runtime)
 {
     static bool initialized;
     if (runtime->size < (ptrdiff_t)sizeof *runtime)

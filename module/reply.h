@@ -10,10 +10,10 @@
 #include "buf.h"
 
 enum reply_phase {
-    REPLY_EMPTY = 0,  /* nothing said yet */
-    REPLY_OPEN,       /* status and fields are in HEAD, the body grows in BODY */
-    REPLY_STREAMING,  /* the head has left; what comes now leaves piece by piece */
-    REPLY_DONE        /* HEAD and BODY (or the pieces sent) are the whole answer */
+    REPLY_EMPTY = 0, /* nothing said yet */
+    REPLY_OPEN,      /* status and fields are in HEAD, the body grows in BODY */
+    REPLY_STREAMING, /* the head has left; what comes now leaves piece by piece */
+    REPLY_DONE       /* HEAD and BODY (or the pieces sent) are the whole answer */
 };
 
 struct reply {
@@ -22,13 +22,13 @@ struct reply {
     struct buf head; /* status line and fields; with the empty line once framed */
     struct buf body;
 
-    uint64_t length;      /* of the body, as the handler declared it (has_length) */
-    uint64_t body_bytes;  /* given by the handler so far */
+    uint64_t length;     /* of the body, as the handler declared it (has_length) */
+    uint64_t body_bytes; /* given by the handler so far */
     bool has_length;
     bool has_date;
-    bool chunked;   /* streaming with chunks (HTTP/1.1) */
-    bool bodiless;  /* HEAD, 204, 304: whatever the handler sends is dropped */
-    bool close;     /* the connection ends after this answer */
+    bool chunked;  /* streaming with chunks (HTTP/1.1) */
+    bool bodiless; /* HEAD, 204, 304: whatever the handler sends is dropped */
+    bool close;    /* the connection ends after this answer */
 };
 
 /* Ready for the next answer; small buffers are kept. */

@@ -48,7 +48,7 @@ static int listen_on(const struct sockaddr *sa, socklen_t len, int backlog)
 
 static int port_of(int fd)
 {
-    struct sockaddr_storage ss;
+    struct sockaddr_storage ss = {0};
     socklen_t len = sizeof ss;
     if (getsockname(fd, (struct sockaddr *)&ss, &len) < 0)
         return 0;
@@ -247,7 +247,8 @@ static bool is_loopback_name(const char *host, size_t len)
     struct in_addr in;
     if (equals(host, len, "localhost") || equals(host, len, "[::1]"))
         return true;
-    if (len > sizeof suffix - 1 && equals(host + len - (sizeof suffix - 1), sizeof suffix - 1, suffix))
+    if (len > sizeof suffix - 1 &&
+        equals(host + len - (sizeof suffix - 1), sizeof suffix - 1, suffix))
         return true;
     if (len == 0 || len >= sizeof number)
         return false;

@@ -31,7 +31,8 @@ enum server_phase {
 
 struct server {
     struct item item; /* for ITEM_LISTEN, then for ITEM_SERVER_GONE */
-    uint32_t number;  /* Lisp's name for it, below LIMIT_SERVERS; free again after ITEM_SERVER_GONE */
+    uint32_t
+        number; /* Lisp's name for it, below LIMIT_SERVERS; free again after ITEM_SERVER_GONE */
     struct limits limits;
     bool loopback_only;   /* check Host against loopback names and ALLOWED_HOSTS */
     char **allowed_hosts; /* lower case, NULL at the end; NULL for none */
@@ -43,9 +44,9 @@ struct server {
     enum server_phase phase;
     uint64_t stop_ms; /* when answers under way are cut off */
     bool accepting;
-    uint32_t open_count; /* connections */
+    uint32_t open_count;    /* connections */
     uint32_t closing_count; /* listener handles that libuv has not let go of yet */
-    uint32_t out_count;  /* exchanges that Emacs has */
+    uint32_t out_count;     /* exchanges that Emacs has */
 
     atomic_uint queued_count; /* requests that wait for Lisp */
     atomic_uint connections;  /* the same as open_count, to be read by Emacs */
@@ -54,7 +55,8 @@ struct server {
 };
 
 struct server_address {
-    const char *host; /* NULL: all interfaces; "localhost": both loopbacks; else a name or a number */
+    const char
+        *host; /* NULL: all interfaces; "localhost": both loopbacks; else a name or a number */
     const char *path; /* of a Unix-domain socket, instead of a host */
     int family;       /* AF_UNSPEC, AF_INET or AF_INET6 */
     int port;         /* 0: any free one */
