@@ -127,8 +127,9 @@ The same as LIMIT_DRAIN_US in limits.h.")
                           (not (input-pending-p))
                           (porter--mod-linger porter-linger)))))
         (when (and (natnump event) (porter--mod-phase event))
-          ;; A handler was left by a throw to somewhere outside.
-          (porter--mod-abort event))
+          ;; A handler was left by a throw to somewhere outside, as by `q' in
+          ;; the debugger.
+          (porter--answer-plain event 500 "Internal Server Error\n"))
         (setq more (porter--mod-end))
         (when (>= count porter--busy-requests) (porter--gc-raise))
         (when more (porter--mod-ring))))))

@@ -89,7 +89,7 @@ A quoted lambda would have its macros expanded again at each call."
    (t (signal 'porter-bad-handlers (list "Not a function" function)))))
 
 (defun porter--methods-test (methods)
-  "Return a function that tells whether its argument is one of METHODS.
+  "Return a predicate: is its argument one of METHODS?
 METHODS is a method keyword, t or a list of keywords."
   (dolist (method (if (listp methods) methods (list methods)))
     (unless (or (eq method t) (memq method porter--methods))

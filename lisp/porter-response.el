@@ -25,19 +25,6 @@
 (defvar porter--flush-ids nil
   "Answers that grow outside their handler, to be flushed when Emacs waits.")
 
-(defun porter--header-strings (headers)
-  "HEADERS, an alist, with all values as strings."
-  (if (cl-every (lambda (header) (stringp (cdr-safe header))) headers)
-      headers
-    (mapcar (lambda (header)
-              (unless (and (consp header) (stringp (car header)))
-                (signal 'porter-invalid-header (list "Not a header" header)))
-              (cons (car header)
-                    (if (stringp (cdr header))
-                        (cdr header)
-                      (format "%s" (cdr header)))))
-            headers)))
-
 (defun porter-response-header (process code &rest headers)
   "Begin the answer to PROCESS with status CODE and HEADERS.
 Each of HEADERS is a cons (NAME . VALUE) of strings; VALUE may be a number.
@@ -47,7 +34,7 @@ Date, Content-Length, Transfer-Encoding and Connection are Porter's to say;
 Signal `porter-invalid-status' or `porter-invalid-header' with what is wrong,
 and `porter-error' when the answer has a status already.  Return nil when it
 is finished."
-  (porter--mod-head (porter--id process) code (porter--header-strings headers)))
+  (porter--mod-head (porter--id process) code headers))
 
 (defun porter--flush-waiting ()
   "Flush the answers of `porter--flush-ids'."
@@ -93,7 +80,7 @@ That is the whole answer.  As `porter-response-header', `porter-send' and
 `porter-finish' would, with their errors."
   (let ((id (porter--id process)))
     (porter--forget-close-functions id)
-    (porter--mod-respond id code (porter--header-strings headers) body)))
+    (porter--mod-respond id code headers body)))
 
 (defun porter--answer-plain (id code text &optional headers)
   "Answer request ID with CODE, HEADERS and TEXT, whatever was said before.

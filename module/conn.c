@@ -474,6 +474,7 @@ static void deliver(struct conn *conn)
     server->out_count++;
     atomic_fetch_add(&server->queued_count, 1);
     atomic_store(&exchange->state, EXCHANGE_QUEUED);
+    hub->recent = server;
     hub_deliver(hub, exchange);
 }
 
@@ -642,13 +643,24 @@ static bool wants_reading(struct conn *conn)
            (!conn->closing && !conn->stash.len && (conn->current || may_begin(conn)));
 }
 
+/* Is an answer ready behind one that Emacs has still to give? */
+static bool has_blocked_answer(struct conn *conn)
+{
+    if (!conn->first || is_ready(conn->first))
+        return false;
+    for (struct exchange *next = conn->first->next_on_conn; next; next = next->next_on_conn)
+        if (is_ready(next))
+            return true;
+    return false;
+}
+
 static void settle(struct conn *conn)
 {
     if (!conn->server) /* destroyed already */
         return;
     do
         step(conn);
-    while (!wants_reading(conn) && ask_to_be_woken(conn));
+    while ((!wants_reading(conn) || has_blocked_answer(conn)) && ask_to_be_woken(conn));
     if (conn->dead && !conn->first) {
         destroy(conn);
         return;

@@ -45,6 +45,7 @@ void hub_recycle(struct hub *hub, struct exchange *exchange)
 
 void hub_deliver(struct hub *hub, struct exchange *exchange)
 {
+    hub->delivered_count++;
     list_push(&hub->deliveries, &exchange->item);
     if (++hub->deliveries_count >= DELIVERIES_MAX)
         hub_flush(hub);

@@ -27,6 +27,9 @@ struct hub {
     struct item_list deliveries; /* requests of this poll round */
     uint32_t deliveries_count;
 
+    uint64_t delivered_count; /* since the start */
+    struct server *recent;    /* the last one that something was delivered for, or NULL */
+
     struct item_list spare;  /* recycled exchanges */
     atomic_long spare_count; /* Emacs reads it, for the leak tests */
 

@@ -126,6 +126,8 @@ bool lisp_init(emacs_env *env)
     lisp.intern_soft = symbol(env, "intern-soft");
     lisp.make_symbol = symbol(env, "make-symbol");
     lisp.format = symbol(env, "format");
+    lisp.string = symbol(env, "string");
+    lisp.print_format = global(env, env->make_string(env, "%s", 2));
     lisp.encode_coding_string = symbol(env, "encode-coding-string");
     lisp.latin_1 = symbol(env, "latin-1");
     for (int method = METHOD_GET; method < METHOD_COUNT; method++) {
@@ -248,6 +250,17 @@ emacs_value lisp_field_keyword(emacs_env *env, const char *name, size_t len)
         return env->funcall(env, lisp.make_symbol, 1, &string);
     new_keywords++;
     return env->intern(env, keyword);
+}
+
+bool lisp_is_string(emacs_env *env, emacs_value value)
+{
+    return env->eq(env, env->type_of(env, value), lisp.string);
+}
+
+emacs_value lisp_print(emacs_env *env, emacs_value value)
+{
+    emacs_value args[] = {lisp.print_format, value};
+    return env->funcall(env, lisp.format, 2, args);
 }
 
 bool lisp_append_string(emacs_env *env, emacs_value string, struct buf *buf)

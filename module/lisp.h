@@ -27,6 +27,8 @@ struct lisp {
     emacs_value intern_soft;
     emacs_value make_symbol;
     emacs_value format;
+    emacs_value string;
+    emacs_value print_format; /* "%s" */
     emacs_value encode_coding_string;
     emacs_value latin_1;
     emacs_value methods[METHOD_COUNT]; /* :GET ... */
@@ -56,6 +58,11 @@ emacs_value lisp_text(emacs_env *env, const char *bytes, size_t len);
 
 /* The keyword for field name NAME of any case: :CONTENT-TYPE. */
 emacs_value lisp_field_keyword(emacs_env *env, const char *name, size_t len);
+
+bool lisp_is_string(emacs_env *env, emacs_value value);
+
+/* VALUE as princ would show it. */
+emacs_value lisp_print(emacs_env *env, emacs_value value);
 
 /* Append STRING to BUF: multibyte as UTF-8, unibyte as it is.  False on a pending signal. */
 bool lisp_append_string(emacs_env *env, emacs_value string, struct buf *buf);

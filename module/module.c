@@ -760,6 +760,10 @@ static bool add_field(emacs_env *env, struct reply *reply, emacs_value pair)
     ptrdiff_t value_size = 0;
     emacs_value name = car(env, pair);
     emacs_value value = cdr(env, pair);
+    if (lisp_failed(env))
+        return false;
+    if (!lisp_is_string(env, value)) /* a number, usually */
+        value = lisp_print(env, value);
     if (!env->copy_string_contents(env, name, NULL, &name_size) ||
         !env->copy_string_contents(env, value, NULL, &value_size))
         return false;

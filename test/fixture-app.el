@@ -255,7 +255,7 @@ Vectors are arrays, alists with symbols objects, nil is null."
                      ("sp ace.txt" . "space\n")
                      ("\u00fcn\u00ef.txt" . "uni\n")
                      (".secret" . "no\n")
-                     ("big.bin" . ,(let ((bytes (make-string 300000 0 t)))
+                     ("big.bin" . ,(let ((bytes (string-to-unibyte (make-string 300000 0))))
                                      (dotimes (i 300000) (aset bytes i (mod i 251)))
                                      bytes))))
       (let ((coding-system-for-write (if (equal name "big.bin") 'iso-8859-1-unix 'utf-8-unix)))

@@ -65,15 +65,18 @@
 
 (defun porter-cases--fixture ()
   "Return (CHILD PORT FEATURES), starting the application if need be."
-  (unless (and porter-cases--fixture
+  (unless (and (nth 1 porter-cases--fixture)
                (process-live-p (porter-test-child-process (car porter-cases--fixture))))
     (porter-cases--stop)
-    (let* ((child (porter-test-spawn
-                   (porter-test-emacs-command "--batch" "-l" "fixture-app"
-                                              "-f" "porter-fixture-batch")))
-           (port (string-to-number (porter-test-child-await child "^PORT \\([0-9]+\\)$" 20)))
-           (features (split-string (porter-test-child-await child "^FEATURES\\(.*\\)$" 1))))
-      (setq porter-cases--fixture (list child port features))))
+    (let ((child (porter-test-spawn
+                  (porter-test-emacs-command "--batch" "-l" "fixture-app"
+                                             "-f" "porter-fixture-batch"))))
+      ;; Known before it answers, so that it is ended also if it never does.
+      (setq porter-cases--fixture (list child nil nil))
+      (setq porter-cases--fixture
+            (list child
+                  (string-to-number (porter-test-child-await child "^PORT \\([0-9]+\\)$" 20))
+                  (split-string (porter-test-child-await child "^FEATURES\\(.*\\)$" 1))))))
   porter-cases--fixture)
 
 (defun porter-cases--count (port)

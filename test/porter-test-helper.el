@@ -808,6 +808,8 @@ SPEC is (VARIABLE &rest ARGUMENTS), see `porter-test-terminal-open'."
        (unwind-protect (progn ,@body)
          (porter-test-terminal-close ,(car spec))))))
 
+(declare-function porter--mod-counts "porter-module" ())
+
 (defun porter-test-counts ()
   "Return Porter's counts in C, the spare exchanges kept for reuse taken off."
   (let ((counts (copy-sequence (porter--mod-counts))))
