@@ -603,6 +603,13 @@ METHOD, TARGET, HEADERS, BODY and SECONDS as in `porter-test-ask'."
 
 ;;;; Programs and child Emacsen
 
+(defconst porter-test-emacs (expand-file-name invocation-name invocation-directory)
+  "The Emacs that runs the tests.")
+
+(defconst porter-test-sanitized (and (getenv "LD_PRELOAD") t)
+  "Non-nil when the module is built with a sanitizer.
+Memory that is given back is then kept for a while.")
+
 (cl-defstruct (porter-test-child (:constructor porter-test--make-child) (:copier nil))
   "A running program and what it has said."
   process buffer)
@@ -611,7 +618,12 @@ METHOD, TARGET, HEADERS, BODY and SECONDS as in `porter-test-ask'."
   "Start COMMAND, a list of strings, with ENVIRONMENT, a list of VAR=VALUE.
 Return a `porter-test-child', whose buffer gets both outputs."
   (let* ((buffer (generate-new-buffer " *porter-test-child*"))
-         (process-environment (append environment process-environment))
+         (process-environment
+          (append environment
+                  ;; A sanitizer's runtime is for Emacs; other programs, and the
+                  ;; thousands a shell may start, can do without.
+                  (unless (equal (car command) porter-test-emacs) '("LD_PRELOAD"))
+                  process-environment))
          (process-adaptive-read-buffering nil))
     (porter-test--make-child
      :buffer buffer
@@ -673,9 +685,6 @@ Return (EXIT-STATUS . OUTPUT)."
   (porter-test-with-child (child command environment)
     (let ((status (porter-test-child-finish child seconds)))
       (cons status (porter-test-child-output child)))))
-
-(defconst porter-test-emacs (expand-file-name invocation-name invocation-directory)
-  "The Emacs that runs the tests.")
 
 (defvar porter-test-module-assertions
   (let ((arguments (ignore-errors
