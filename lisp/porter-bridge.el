@@ -101,7 +101,11 @@ The same as LIMIT_DRAIN_US in limits.h.")
 
 (defun porter--handle (event)
   "Deal with EVENT, what `porter--mod-take' returned."
-  (cond ((consp event) (porter--server-gone (cdr event)))
+  (cond ((consp event)
+         (if (stringp (car event))
+             (porter--log-lines (aref porter--server-table (cdr event))
+                                (car event))
+           (porter--server-gone (cdr event))))
         ((< event 0) (porter--client-gone (lognot event)))
         (t (porter--dispatch event))))
 

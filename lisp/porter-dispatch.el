@@ -13,6 +13,7 @@
 
 ;;; Code:
 
+(require 'porter-log)
 (require 'porter-response)
 
 (porter-module--declare)
@@ -50,23 +51,6 @@ A matcher with another keyword is about the header of that name.")
 
 (defvar porter--server-table (make-vector 256 nil)
   "The servers by their number in C, also stopped ones with open answers.")
-
-;;;; The log
-
-(defun porter--log (server format &rest args)
-  "Write a line into the log of SERVER, if it has one, else into *Messages*.
-FORMAT and ARGS are those of `format'."
-  (let ((line (apply #'format format args))
-        (buffer (and server (porter-server-log-buffer server)))
-        (inhibit-read-only t)
-        (deactivate-mark nil))
-    (if (null buffer)
-        (let ((inhibit-message t)) (message "Porter: %s" line))
-      (with-current-buffer (get-buffer-create buffer)
-        (buffer-disable-undo)
-        (save-excursion
-          (goto-char (point-max))
-          (insert (format-time-string "%F %T ") line "\n"))))))
 
 ;;;; Matchers
 

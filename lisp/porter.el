@@ -158,7 +158,8 @@ even used.")
   (let ((rest args))
     (while rest
       (let ((keyword (pop rest)))
-        (unless (or (memq keyword '(:host :family :backlog :allowed-hosts))
+        (unless (or (memq keyword '(:host :family :backlog :allowed-hosts :log-format
+                                    :log-file))
                     (assq keyword porter--limits)
                     (memq keyword porter--network-keywords))
           (signal 'porter-error (list "Unknown keyword" keyword)))
@@ -166,8 +167,9 @@ even used.")
           (signal 'porter-error (list "Keyword without a value" keyword)))
         (pop rest)))))
 
-(defun porter--listen (port args)
-  "Listen on PORT as ARGS, a plist, say; return (NUMBER PORT HOST LOCAL)."
+(defun porter--listen (port log-buffer args)
+  "Listen on PORT as ARGS, a plist, say; return (NUMBER PORT HOST LOCAL).
+LOG-BUFFER is that of `porter-start'."
   (let* ((family (plist-get args :family))
          (local (eq family 'local))
          (host (if (plist-member args :host) (plist-get args :host) porter-host))
@@ -195,7 +197,8 @@ even used.")
            (and local host)
            (or (plist-get args :backlog) 511)
            (porter--limits-vector args)
-           (apply #'vector (mapcar #'downcase hosts))))
+           (apply #'vector (mapcar #'downcase hosts))
+           (porter--log-vector log-buffer args)))
     (list (car listening) (and (not local) (cdr listening))
           (or host "0.0.0.0") local)))
 
@@ -223,12 +226,14 @@ HANDLERS is a function of one argument, the request, or an alist of
   a function                of the request
 
 PORT is an integer; 0 or t for any free port, see `porter-port'; a file name
-with `:family' `local'.  LOG-BUFFER, a buffer or its name, is where errors
-are written.
+with `:family' `local'.  LOG-BUFFER, a buffer or its name, gets a line for
+each answer and for each error of a handler, see `porter-log-format'; without
+one errors go to *Messages*.
 
 NETWORK-ARGS is a plist: `:host' (see `porter-host'; nil for all addresses),
-`:family' (`ipv4', `ipv6', `local'), `:name', `:backlog', `:allowed-hosts', and
-the limits: `:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
+`:family' (`ipv4', `ipv6', `local'), `:name', `:backlog', `:allowed-hosts',
+`:log-format', `:log-file' (a file to append the log to), and the limits:
+`:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
 `porter-max-body' and the other options.
 
 Return at once; handlers run later, one at a time, whenever Emacs waits.
@@ -246,7 +251,7 @@ on the kill ring; with a prefix argument, open it in a browser."
     (add-hook 'kill-emacs-hook #'porter--shutdown)
     (pcase-let ((`(,number ,port ,host ,local)
                  (condition-case err
-                     (porter--listen port network-args)
+                     (porter--listen port log-buffer network-args)
                    (error (porter--close-if-unused)
                           (signal (car err) (cdr err))))))
       (setq server (porter--server-make

@@ -282,7 +282,7 @@ static void send_whole(struct bridge *bridge, struct exchange *exchange)
 }
 
 static enum format_status push_piece(struct bridge *bridge, struct exchange *exchange,
-                                     struct buf *bytes)
+                                     struct buf *bytes, uint64_t body_bytes)
 {
     if (!bytes->len)
         return FORMAT_OK;
@@ -291,6 +291,7 @@ static enum format_status push_piece(struct bridge *bridge, struct exchange *exc
         return FORMAT_NO_MEMORY;
     piece->bytes = *bytes;
     *bytes = (struct buf){0};
+    piece->body_bytes = body_bytes;
     atomic_fetch_add(&exchange->unsent_bytes, piece->bytes.len);
     write_chain(bridge); /* what is before it on the same connection */
     hand_back(bridge, &piece->item, true);
@@ -309,12 +310,14 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
             return status;
         out = reply->head;
         reply->head = (struct buf){0};
+        exchange->streamed_status = reply->status;
         exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_STREAMING);
     }
     if (bridge_live(exchange)) {
+        uint64_t before = reply->body_bytes;
         status = format_stream_piece(reply, &out);
         if (status == FORMAT_OK)
-            status = push_piece(bridge, exchange, &out);
+            status = push_piece(bridge, exchange, &out, reply->body_bytes - before);
     } else {
         reply->body.len = 0;
     }
@@ -459,6 +462,16 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             struct exchange *exchange = bridge_find(bridge, event->id);
             if (exchange && atomic_load(&exchange->deferred))
                 let_go(bridge, exchange);
+        } else if (item->kind == ITEM_LOG) {
+            struct log_batch *batch = CONTAINER_OF(item, struct log_batch, item);
+            struct server *server = bridge->servers[batch->id];
+            event->kind = BRIDGE_LOG;
+            event->id = batch->id;
+            event->lines = batch->lines;
+            batch->lines = (struct buf){0};
+            log_batch_free(batch);
+            if (server)
+                atomic_store(&server->log->taken, true);
         } else {
             struct server *server = CONTAINER_OF(item, struct server, item);
             CHECK(item->kind == ITEM_SERVER_GONE);
@@ -532,6 +545,19 @@ bool bridge_listen(struct bridge *bridge, struct server *server)
     return false;
 }
 
+bool bridge_log(struct bridge *bridge, struct server *server, struct buf *lines)
+{
+    struct log_batch *batch = server->log && bridge->loop ? log_batch_new(server->number) : NULL;
+    if (!batch)
+        return false;
+    batch->lines = *lines;
+    *lines = (struct buf){0};
+    hand_back(bridge, &batch->item, true);
+    if (!bridge->depth)
+        bridge_settle(bridge);
+    return true;
+}
+
 static void drop(struct item *item)
 {
     if (item->kind == ITEM_REQUEST || item->kind == ITEM_ANSWER)
@@ -540,6 +566,8 @@ static void drop(struct item *item)
         piece_free(CONTAINER_OF(item, struct piece, item));
     else if (item->kind == ITEM_CLOSED)
         free(CONTAINER_OF(item, struct notice, item));
+    else if (item->kind == ITEM_LOG)
+        log_batch_free(CONTAINER_OF(item, struct log_batch, item));
     /* A server is in bridge->servers too. */
 }
 

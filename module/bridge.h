@@ -14,8 +14,9 @@
 
 enum bridge_event_kind {
     BRIDGE_NOTHING = 0,
-    BRIDGE_REQUEST,    /* exchange: to be answered */
-    BRIDGE_CLOSED,     /* id: its client has gone, or the loop has answered in its place */
+    BRIDGE_REQUEST, /* exchange: to be answered */
+    BRIDGE_CLOSED,  /* id: its client has gone, or the loop has answered in its place */
+    BRIDGE_LOG,     /* id: the number of a server; lines: for its log buffer, the taker's to free */
     BRIDGE_SERVER_GONE /* number: a stopped server has no connections left; its number is free */
 };
 
@@ -23,6 +24,7 @@ struct bridge_event {
     enum bridge_event_kind kind;
     struct exchange *exchange;
     exchange_id id;
+    struct buf lines;
 };
 
 /* How many drains may nest: handlers that wait, in handlers that wait. */
@@ -82,6 +84,10 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms);
 
 /* Takes SERVER and gives it a number.  False when all numbers are in use; SERVER stays the caller's. */
 bool bridge_listen(struct bridge *bridge, struct server *server);
+
+/* Takes the whole lines of LINES for the log of SERVER, in their order with the answers of this thread.
+ * False when it has no log; LINES stays the caller's. */
+bool bridge_log(struct bridge *bridge, struct server *server, struct buf *lines);
 
 /* A drain: begin, take until nothing comes, end.  False when too many are under way: take nothing then,
  * the one below goes on. */

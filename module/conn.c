@@ -88,6 +88,36 @@ static void recycle_if_ours(struct hub *hub, struct exchange *exchange)
         hub_recycle(hub, exchange);
 }
 
+/* EXCHANGE's answer is out, or will never be: its line for the log.  STATUS 0: the client got none. */
+static void log_answer(struct conn *conn, struct exchange *exchange, int status,
+                       uint64_t body_bytes)
+{
+    struct log *log = conn->server->log;
+    struct log_entry *entry = exchange->log;
+    uint64_t now = hub_now(conn->hub);
+    uint64_t start = exchange->delivered_ms ? exchange->delivered_ms : conn->read_ms;
+    exchange->log = NULL;
+    if (!entry && !exchange->delivered_ms)
+        entry = log_begin(log, &exchange->request, &conn->peer.address.sa);
+    log_end(log, entry, status, body_bytes, now - start, now);
+    hub_tick_within(conn->hub, LOG_BATCH_MS);
+}
+
+/* The line for an answer that its client did not get, or not all of.  BEFORE was EXCHANGE's state when it
+ * was taken back. */
+static void log_cut(struct conn *conn, struct exchange *exchange, int before)
+{
+    int status = 0;
+    uint64_t bytes = exchange->streamed_bytes;
+    if (before == EXCHANGE_STREAMING) {
+        status = exchange->streamed_status;
+    } else if (before == EXCHANGE_LOOP || before == EXCHANGE_WRITTEN) {
+        status = exchange->written || bytes ? exchange->reply.status : 0;
+        bytes += exchange->written;
+    }
+    log_answer(conn, exchange, status, bytes);
+}
+
 /* Take EXCHANGE's answer out of Emacs's hands.  False when Emacs is writing it to the socket. */
 static bool take_back(struct hub *hub, struct exchange *exchange)
 {
@@ -115,8 +145,13 @@ static void die(struct conn *conn)
 {
     conn->dead = true;
     conn->want_write = false;
-    while (conn->first && take_back(conn->hub, conn->first)) {
+    while (conn->first) {
+        int before = exchange_state(conn->first);
+        if (!take_back(conn->hub, conn->first))
+            break;
         struct exchange *exchange = pop_first(conn);
+        if (log_wants(conn->server->log))
+            log_cut(conn, exchange, before);
         recycle_if_ours(conn->hub, exchange);
     }
 }
@@ -180,6 +215,8 @@ static bool first_is_out(struct conn *conn)
     bool close = exchange->reply.close;
     if (exchange->reply.status >= 200 && !exchange->counted)
         server_count_answer(conn->server, exchange->reply.status);
+    if (log_wants(conn->server->log) && exchange->reply.status != 100)
+        log_answer(conn, exchange, exchange->reply.status, exchange->reply.body_bytes);
     conn->write_ms = hub_now(conn->hub);
     recycle_if_ours(conn->hub, exchange);
     if (close)
@@ -231,6 +268,9 @@ static void replace(struct conn *conn, struct exchange *old, struct exchange *be
     fresh->conn_number = old->conn_number;
     fresh->sequence = old->sequence;
     fresh->server = conn->server;
+    fresh->delivered_ms = old->delivered_ms;
+    fresh->log = old->log;
+    old->log = NULL;
     fresh->next_on_conn = old->next_on_conn;
     if (before)
         before->next_on_conn = fresh;
@@ -306,6 +346,7 @@ static bool advance(struct conn *conn, size_t sent)
             if (part < left)
                 return true;
             exchange->written = 0;
+            exchange->streamed_bytes += piece->body_bytes;
             list_pop(&exchange->pieces);
             piece_free(piece);
         }
@@ -470,6 +511,8 @@ static void deliver(struct conn *conn)
         return;
     }
     exchange->delivered_ms = hub_now(hub);
+    if (log_wants(server->log))
+        exchange->log = log_begin(server->log, &exchange->request, &conn->peer.address.sa);
     exchange->item.kind = ITEM_REQUEST;
     server->out_count++;
     atomic_fetch_add(&server->queued_count, 1);
@@ -503,6 +546,7 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
             }
         }
         size_t used = 0;
+        const char *start = bytes;
         enum parse_event event = parser_feed(&conn->parser, bytes, len, &used);
         bytes += used;
         len -= used;
@@ -520,6 +564,9 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
             deliver(conn);
             break;
         case PARSE_FAILED:
+            /* The parser kept nothing of a first line that it does not like; the log is to tell. */
+            if (log_wants(conn->server->log) && !conn->current->request.head.len)
+                buf_append(&conn->current->request.head, start, used, LIMIT_READ_BYTES);
             refuse(conn, conn->parser.status, conn->parser.reason);
             break;
         }

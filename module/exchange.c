@@ -5,6 +5,7 @@
 #include "exchange.h"
 
 #include "limits.h"
+#include "log.h"
 
 #include <stdlib.h>
 
@@ -21,6 +22,8 @@ struct exchange *exchange_new(void)
 void exchange_reset(struct exchange *exchange)
 {
     CHECK(!exchange->pieces.first);
+    if (UNLIKELY(exchange->log != NULL))
+        log_entry_free(exchange->log);
     request_reset(&exchange->request);
     reply_reset(&exchange->reply);
     struct request request = exchange->request;
@@ -30,6 +33,7 @@ void exchange_reset(struct exchange *exchange)
 
 void exchange_free(struct exchange *exchange)
 {
+    log_entry_free(exchange->log);
     request_clear(&exchange->request);
     reply_free(&exchange->reply);
     free(exchange);
@@ -55,4 +59,20 @@ void piece_free(struct piece *piece)
 {
     buf_free(&piece->bytes);
     free(piece);
+}
+
+struct log_batch *log_batch_new(uint64_t id)
+{
+    struct log_batch *batch = calloc(1, sizeof *batch);
+    if (batch) {
+        batch->item.kind = ITEM_LOG;
+        batch->id = id;
+    }
+    return batch;
+}
+
+void log_batch_free(struct log_batch *batch)
+{
+    buf_free(&batch->lines);
+    free(batch);
 }

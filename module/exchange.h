@@ -18,6 +18,7 @@
 #include <netinet/in.h>
 
 struct conn;
+struct log_entry;
 struct server;
 
 /*                 loop delivers          Emacs takes it          Emacs begins to write
@@ -49,6 +50,7 @@ enum item_kind {
     ITEM_REQUEST = 1, /* an exchange with its request */
     ITEM_CLOSED,      /* a notice: exchange ID, which Emacs had taken, was revoked */
     ITEM_SERVER_GONE, /* a notice: server number ID has no connections any more */
+    ITEM_LOG,         /* lines of a log; in the outbox too: lines to add to it */
     /* In the outbox, Emacs to loop. */
     ITEM_ANSWER, /* an exchange, handed back with what is left to write */
     ITEM_PIECE,  /* bytes of a growing answer */
@@ -89,8 +91,11 @@ struct exchange {
 
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
+    int streamed_status; /* set before STREAMING, then left alone: the loop may read it */
 
     /* The loop's, always. */
+    struct log_entry *log;         /* the line for the access log, begun; NULL without a log */
+    uint64_t streamed_bytes;       /* of the body, in pieces that are out */
     struct conn *conn;             /* NULL when detached: only recycling is left to do */
     struct exchange *next_on_conn; /* answers leave in this order */
     struct item_list pieces;       /* of a growing answer, to be written */
@@ -105,6 +110,14 @@ struct piece {
     struct item item;
     struct exchange *exchange; /* borrowed; not handed back before its last piece */
     struct buf bytes;
+    uint64_t body_bytes; /* of the body; BYTES is more, with the head or a chunk's frame */
+};
+
+/* Whole lines, from or for the log of server number ID. */
+struct log_batch {
+    struct item item;
+    uint64_t id;
+    struct buf lines;
 };
 
 struct notice {
@@ -121,6 +134,9 @@ long exchange_live_count(void);
 
 struct piece *piece_new(struct exchange *exchange);
 void piece_free(struct piece *piece);
+
+struct log_batch *log_batch_new(uint64_t id);
+void log_batch_free(struct log_batch *batch);
 
 /* Move EXCHANGE's state to TO if it is FROM. */
 static inline bool exchange_move(struct exchange *exchange, int from, int to)

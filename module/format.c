@@ -285,6 +285,7 @@ enum format_status format_finish(struct reply *reply, const struct format_contex
         return FORMAT_NO_MEMORY;
     if (reply->bodiless)
         reply->body.len = 0;
+    reply->body_bytes = reply->body.len;
     if (reply->body.len && reply->body.len <= JOIN_BYTES &&
         buf_append(&reply->head, reply->body.data, reply->body.len,
                    FORMAT_HEAD_BYTES_MAX + JOIN_BYTES))

@@ -45,6 +45,9 @@ struct limits {
  * attempt to waste our time (RFC 9112 section 7.1.1). */
 #define LIMIT_CHUNK_LINE_BYTES 256
 
+/* Lines of an access log that wait for Emacs or for the disk; beyond it they are dropped and counted. */
+#define LIMIT_LOG_BYTES (1024 * 1024)
+
 /* Buffers kept by recycled requests may hold this much; larger ones are given back. */
 #define LIMIT_KEEP_BYTES (16 * 1024)
 

@@ -181,6 +181,38 @@ static void stop_server(struct loop *loop, struct server *server)
     hub_tick_within(&loop->hub, server->limits.stop_timeout_ms);
 }
 
+/* ---- logs ---- */
+
+/* Hand over what SERVER's log has gathered, if it is time or if it is to END. */
+static uint64_t check_log(struct loop *loop, struct server *server, bool end)
+{
+    struct log *log = server->log;
+    struct hub *hub = &loop->hub;
+    uint64_t due = log_due(log, hub_now(hub));
+    if (due && !(end && log->pending_ms && !log_is_writing(log)))
+        return due;
+    struct buf lines = log_take(log, &hub->uv);
+    struct log_batch *batch = log->to_buffer ? log_batch_new(server->number) : NULL;
+    if (batch) {
+        batch->lines = lines;
+        atomic_store(&log->taken, false);
+        hub_notify(hub, &batch->item);
+    } else {
+        buf_free(&lines);
+    }
+    return UINT64_MAX;
+}
+
+static void add_lines(struct loop *loop, struct log_batch *batch)
+{
+    struct server *server = loop->servers[batch->id];
+    if (server && server->log) {
+        log_append(server->log, batch->lines.data, batch->lines.len, hub_now(&loop->hub));
+        hub_tick_within(&loop->hub, LOG_BATCH_MS);
+    }
+    log_batch_free(batch);
+}
+
 /* A stopping server's end: cut off what takes too long; tell Emacs when nothing is left. */
 static uint64_t check_server(struct loop *loop, struct server *server)
 {
@@ -188,7 +220,7 @@ static uint64_t check_server(struct loop *loop, struct server *server)
     if (server->phase == SERVER_LISTENING) {
         if (!server->accepting && has_room(server))
             poll_listeners(server, true);
-        return UINT64_MAX;
+        return server->log ? check_log(loop, server, false) : UINT64_MAX;
     }
     if (server->phase != SERVER_STOPPING)
         return UINT64_MAX;
@@ -199,7 +231,11 @@ static uint64_t check_server(struct loop *loop, struct server *server)
                 conn_kill(conn);
         }
     }
-    if (server->open_count == 0 && server->closing_count == 0 && server->out_count == 0) {
+    bool rests = server->open_count == 0 && server->closing_count == 0 && server->out_count == 0;
+    uint64_t log_due = server->log ? check_log(loop, server, rests) : UINT64_MAX;
+    if (rests && server->log && (log_is_writing(server->log) || server->log->pending_ms))
+        return 10;
+    if (rests) {
         loop->servers[server->number] = NULL;
         if (hub->recent == server)
             hub->recent = NULL;
@@ -209,7 +245,8 @@ static uint64_t check_server(struct loop *loop, struct server *server)
         return UINT64_MAX;
     }
     uint64_t now = hub_now(hub);
-    return server->stop_ms > now ? server->stop_ms - now : 50;
+    uint64_t stop_due = server->stop_ms > now ? server->stop_ms - now : 50;
+    return stop_due < log_due ? stop_due : log_due;
 }
 
 /* ---- the tick ---- */
@@ -270,6 +307,9 @@ static void drain_outbox(struct loop *loop)
             break;
         case ITEM_PIECE:
             conn_piece(CONTAINER_OF(item, struct piece, item));
+            break;
+        case ITEM_LOG:
+            add_lines(loop, CONTAINER_OF(item, struct log_batch, item));
             break;
         case ITEM_LISTEN:
             start_server(loop, CONTAINER_OF(item, struct server, item));
@@ -367,6 +407,9 @@ static void run(void *data)
     hub_flush(hub);
     uv_walk(&hub->uv, on_walk, NULL);
     uv_run(&hub->uv, UV_RUN_DEFAULT);
+    for (uint32_t i = 0; i < ARRAY_LEN(loop->servers); i++)
+        if (loop->servers[i] && loop->servers[i]->log)
+            log_finish(loop->servers[i]->log);
     uv_sem_post(&loop->ended);
 }
 

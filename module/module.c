@@ -248,6 +248,45 @@ static char **get_strings(emacs_env *env, emacs_value vector)
     return strings;
 }
 
+/* The log that VECTOR, [FORMAT TO-BUFFER FILE], asks for; NULL for nil, or on a signal. */
+static struct log *get_log(emacs_env *env, emacs_value vector)
+{
+    if (lisp_is_nil(env, vector))
+        return NULL;
+    intmax_t format = env->extract_integer(env, env->vec_get(env, vector, 0));
+    bool to_buffer = !lisp_is_nil(env, env->vec_get(env, vector, 1));
+    emacs_value file = env->vec_get(env, vector, 2);
+    char *name = lisp_c_string(env, file);
+    if (lisp_failed(env))
+        return NULL;
+    int fd = -1;
+    if (name) {
+        /* For the user alone: it says who asked for what. */
+        fd = open(name, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0600);
+        int error = errno;
+        free(name);
+        if (fd < 0) {
+            emacs_value data[] = {
+                env->make_string(env, "Cannot open the log", strlen("Cannot open the log")),
+                env->make_string(env, strerror(error), (ptrdiff_t)strlen(strerror(error))), file};
+            emacs_value list = lisp_list(env, data, ARRAY_LEN(data));
+            if (!lisp_failed(env))
+                env->non_local_exit_signal(env, env->intern(env, "file-error"), list);
+            return NULL;
+        }
+        /* Emacs needs the low numbers. */
+        int high = fcntl(fd, F_DUPFD_CLOEXEC, 1024);
+        if (high >= 0) {
+            close(fd);
+            fd = high;
+        }
+    }
+    struct log *log = log_new((enum log_format)format, to_buffer, fd);
+    if (!log)
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+    return log;
+}
+
 static void signal_listen_error(emacs_env *env, int error, const struct server_address *address,
                                 emacs_value where)
 {
@@ -267,8 +306,9 @@ static const char listen_doc[] =
     "Unix-domain socket, and HOST and PORT do not count.  LIMITS is a vector of integers in the "
     "order\n"
     "of `struct limits'.  HOSTS is a vector of lower-case names that Host may have.\n"
-    "Signal `file-error' when the address cannot be bound.\n\n"
-    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS)";
+    "LOG is nil, or a vector [FORMAT TO-BUFFER FILE] with a number of `enum log_format'.\n"
+    "Signal `file-error' when the address cannot be bound, or FILE not opened.\n\n"
+    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG)";
 static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -291,6 +331,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     char *host = lisp_c_string(env, args[0]);
     char *path = lisp_c_string(env, args[3]);
     char **hosts = get_strings(env, args[6]);
+    struct log *log = get_log(env, args[7]);
     struct server *server = NULL;
     address.host = host;
     address.path = path;
@@ -305,9 +346,11 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
         for (char **each = hosts; each && *each; each++)
             free(*each);
         free(hosts);
+        log_free(log);
         return NULL;
     }
     server->limits = limits;
+    server->log = log;
     server->allowed_hosts = hosts;
     if (!bridge_listen(&bridge, server)) {
         server_free(server);
@@ -352,6 +395,20 @@ static emacs_value statistics(emacs_env *env, ptrdiff_t nargs, emacs_value *args
                               lisp_integer(env, (intmax_t)atomic_load(&server->errors)),
                               lisp_integer(env, atomic_load(&server->queued_count))};
     return lisp_list(env, elements, ARRAY_LEN(elements));
+}
+
+static const char log_doc[] = "Add LINES, a string of whole lines, to the log of server NUMBER.\n"
+                              "Nil when it has none, or is gone.\n\n(fn NUMBER LINES)";
+static emacs_value log_lines(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct server *server = server_of(env, args[0]);
+    struct buf lines = {0};
+    bool taken = server && lisp_append_string(env, args[1], &lines) &&
+                 bridge_log(&bridge, server, &lines);
+    buf_free(&lines);
+    return lisp_failed(env) ? NULL : boolean(taken);
 }
 
 static const char counts_doc[] =
@@ -404,8 +461,9 @@ static const char take_doc[] =
     "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID "
     "has gone,\n"
     "or the loop has answered in the handler's place.\n"
-    "A cons (t . NUMBER) says that the stopped server NUMBER is gone.  Nil: nothing to do, or time "
-    "is up.";
+    "A cons (t . NUMBER) says that the stopped server NUMBER is gone, (STRING . NUMBER) brings "
+    "lines of\n"
+    "its log.  Nil: nothing to do, or time is up.";
 static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -418,6 +476,11 @@ static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
         return lisp_integer(env, (intmax_t)event.id);
     case BRIDGE_CLOSED:
         return lisp_integer(env, -1 - (intmax_t)event.id);
+    case BRIDGE_LOG: {
+        emacs_value lines = lisp_text(env, event.lines.data, event.lines.len);
+        buf_free(&event.lines);
+        return lisp_cons(env, lines, lisp_integer(env, (intmax_t)event.id));
+    }
     case BRIDGE_SERVER_GONE:
         return lisp_cons(env, lisp.t, lisp_integer(env, (intmax_t)event.id));
     case BRIDGE_NOTHING:
@@ -974,7 +1037,8 @@ static const struct {
     {"porter--mod-bell", 1, bell, bell_doc},
     {"porter--mod-ring", 0, ring, ring_doc},
     {"porter--mod-stop-loop", 1, stop_loop, stop_loop_doc},
-    {"porter--mod-listen", 7, listen_at, listen_doc},
+    {"porter--mod-log", 2, log_lines, log_doc},
+    {"porter--mod-listen", 8, listen_at, listen_doc},
     {"porter--mod-stop", 1, stop, stop_doc},
     {"porter--mod-statistics", 1, statistics, statistics_doc},
     {"porter--mod-counts", 0, counts, counts_doc},

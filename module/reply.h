@@ -23,7 +23,7 @@ struct reply {
     struct buf body;
 
     uint64_t length;     /* of the body, as the handler declared it (has_length) */
-    uint64_t body_bytes; /* given by the handler so far */
+    uint64_t body_bytes; /* of the body, given so far */
     bool has_length;
     bool has_date;
     bool chunked;  /* streaming with chunks (HTTP/1.1) */

@@ -222,6 +222,7 @@ void server_free(struct server *server)
         for (char **host = server->allowed_hosts; *host; host++)
             free(*host);
     free(server->allowed_hosts);
+    log_free(server->log);
     free(server);
     atomic_fetch_sub_explicit(&live_count, 1, memory_order_relaxed);
 }

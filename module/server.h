@@ -9,6 +9,7 @@
 
 #include "exchange.h"
 #include "limits.h"
+#include "log.h"
 
 #define SERVER_LISTENERS_MAX 8
 
@@ -37,6 +38,7 @@ struct server {
     bool loopback_only;   /* check Host against loopback names and ALLOWED_HOSTS */
     char **allowed_hosts; /* lower case, NULL at the end; NULL for none */
     char *path;           /* of a Unix-domain socket, or NULL */
+    struct log *log;      /* or NULL */
     struct listener listeners[SERVER_LISTENERS_MAX];
     uint32_t listeners_count;
 

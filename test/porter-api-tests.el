@@ -1084,7 +1084,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
   "What failed is logged with its request, and a request's bytes are never a format."
   (let ((log (generate-new-buffer " *porter-test-log*")))
     (unwind-protect
-        (porter-test-with-server (server (lambda (_) (error "Failed")) :log log)
+        (porter-test-with-server (server (lambda (_) (error "Failed")) :log log :log-format nil)
           (dolist (path '("/plain" "/%25s%25d%n" "/%C3%BC" "/%0A%0D"))
             (porter-test-get server path))
           (porter-test-wait (lambda () (with-current-buffer log
