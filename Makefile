@@ -55,8 +55,7 @@ MODULE := $(if $(filter release,$(VARIANT)),module,$B)/porter-core$(SO)
 
 PKG_CONFIG ?= pkg-config
 pkg_exists = $(shell $(PKG_CONFIG) --exists $1 2>/dev/null && echo yes)
-# zlib is linked when it is there; no file depends on it yet.
-PKGS := libuv $(if $(call pkg_exists,zlib),zlib)
+PKGS := libuv zlib
 
 # Debian 12 has no libllhttp, but the C sources of llhttp in node-llhttp.
 LLHTTP_SRC ?= /usr/share/llhttp
@@ -72,8 +71,7 @@ endif
 
 LIB_CPPFLAGS += $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)
 # libwslay comes without a .pc file on Debian.
-LIBS := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null) \
-        $(if $(shell grep -ls 'include <wslay/' module/*.c),-lwslay)
+LIBS := $(shell $(PKG_CONFIG) --libs $(PKGS) 2>/dev/null) -lwslay
 
 
 # Flags.  CFLAGS, CPPFLAGS and LDFLAGS belong to the user; ours stand beside them.

@@ -13,7 +13,7 @@
 
 ;;; Code:
 
-(require 'porter-dispatch)
+(require 'porter-websocket)
 
 (porter-module--declare)
 
@@ -105,8 +105,12 @@ The same as LIMIT_DRAIN_US in limits.h.")
          (if (stringp (car event))
              (porter--log-lines (aref porter--server-table (cdr event))
                                 (car event))
-           (porter--server-gone (cdr event))))
-        ((< event 0) (porter--client-gone (lognot event)))
+           (if (eq (car event) t)
+               (porter--server-gone (cdr event))
+             (porter--socket-event event))))
+        ((< event 0)
+         (porter--client-gone (lognot event))
+         (porter--socket-closed (lognot event) 1006 ""))
         (t (porter--dispatch event))))
 
 (defun porter--drain (&rest _)
@@ -201,7 +205,8 @@ The same as LIMIT_DRAIN_US in limits.h.")
   (porter--gc-restore)
   (when porter--mod-abi (porter--mod-stop-loop 300))
   (porter--bell-close)
-  (clrhash porter--close-functions))
+  (clrhash porter--close-functions)
+  (porter--sockets-shutdown))
 
 (provide 'porter-bridge)
 ;;; porter-bridge.el ends here

@@ -125,6 +125,16 @@ A name with a port must be matched with it.  `porter-start' takes the list as
   :group 'porter
   :package-version '(porter . "1.0"))
 
+(defcustom porter-allowed-origins nil
+  "Origins, such as \"https://example.org\", whose pages may open WebSockets.
+They are allowed besides the server's own; t means all.  To all others the
+answer is 403, since any page that the user visits can try.  `porter-start'
+takes the list as `:allowed-origins'."
+  :type '(choice (const :tag "All" t) (repeat string))
+  :risky t
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
 ;;;; Arguments
 
 (defconst porter--network-keywords
@@ -158,8 +168,8 @@ even used.")
   (let ((rest args))
     (while rest
       (let ((keyword (pop rest)))
-        (unless (or (memq keyword '(:host :family :backlog :allowed-hosts :log-format
-                                    :log-file))
+        (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
+                                    :allowed-origins :log-format :log-file))
                     (assq keyword porter--limits)
                     (memq keyword porter--network-keywords))
           (signal 'porter-error (list "Unknown keyword" keyword)))
@@ -232,8 +242,8 @@ one errors go to *Messages*.
 
 NETWORK-ARGS is a plist: `:host' (see `porter-host'; nil for all addresses),
 `:family' (`ipv4', `ipv6', `local'), `:name', `:backlog', `:allowed-hosts',
-`:log-format', `:log-file' (a file to append the log to), and the limits:
-`:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
+`:allowed-origins', `:log-format', `:log-file' (a file to append the log to),
+and the limits: `:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
 `porter-max-body' and the other options.
 
 Return at once; handlers run later, one at a time, whenever Emacs waits.
@@ -259,6 +269,9 @@ on the kill ring; with a prefix argument, open it in a browser."
                     :number number :handlers handlers :host host :port port
                     :local local :started (current-time)
                     :log-buffer log-buffer :listening t
+                    :origins (if (plist-member network-args :allowed-origins)
+                                 (plist-get network-args :allowed-origins)
+                               porter-allowed-origins)
                     :function function :function-handlers handlers))
       (aset porter--server-table number server))
     (push server porter--servers)

@@ -383,6 +383,12 @@ void bridge_defer(struct bridge *bridge, struct exchange *exchange)
 
 void bridge_abort(struct bridge *bridge, struct exchange *exchange)
 {
+    if (exchange->channel.open) {
+        static const char reason[] = "the handler failed";
+        bridge_socket_close(bridge, exchange, CODE_INTERNAL, reason, sizeof reason - 1);
+        bridge_defer(bridge, exchange);
+        return;
+    }
     int status = exchange->reply.status;
     slot_release(bridge, atomic_load(&exchange->id));
     reply_reset(&exchange->reply);
@@ -395,6 +401,205 @@ void bridge_abort(struct bridge *bridge, struct exchange *exchange)
     hand_back_exchange(bridge, exchange, true);
     if (!bridge->depth)
         bridge_settle(bridge);
+}
+
+/* ---- WebSockets ---- */
+
+/* Takes what is in BYTES. */
+static bool push_socket_piece(struct bridge *bridge, struct exchange *exchange,
+                              enum piece_kind kind, struct buf *bytes)
+{
+    struct piece *piece = piece_new(exchange);
+    if (!piece)
+        return false;
+    piece->kind = kind;
+    piece->bytes = *bytes;
+    *bytes = (struct buf){0};
+    atomic_fetch_add(&exchange->unsent_bytes, piece->bytes.len);
+    hand_back(bridge, &piece->item, true);
+    return true;
+}
+
+static void nudge(struct bridge *bridge, struct exchange *exchange)
+{
+    struct buf none = {0};
+    push_socket_piece(bridge, exchange, PIECE_BYTES, &none);
+}
+
+enum format_status bridge_upgrade(struct bridge *bridge, struct exchange *exchange,
+                                  const struct socket_options *options)
+{
+    struct reply *reply = &exchange->reply;
+    enum format_status status = format_switch_end(reply, date(bridge));
+    if (status != FORMAT_OK)
+        return status;
+    struct socket *socket = socket_new(exchange, options);
+    struct buf head = reply->head;
+    reply->head = (struct buf){0};
+    write_chain(bridge);
+    if (!socket || !push_socket_piece(bridge, exchange, PIECE_BYTES, &head)) {
+        socket_free(socket);
+        buf_free(&head);
+        return FORMAT_NO_MEMORY;
+    }
+    exchange->channel.open = true;
+    exchange->streamed_status = reply->status;
+    exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_STREAMING);
+    hand_back(bridge, &socket->item, true);
+    if (!bridge->depth)
+        bridge_settle(bridge);
+    return FORMAT_OK;
+}
+
+struct buf *bridge_frame_begin(struct bridge *bridge)
+{
+    static const char header[FRAME_HEADER_BYTES_MAX];
+    buf_reset(&bridge->frame, LIMIT_READ_BYTES);
+    return buf_append(&bridge->frame, header, sizeof header, SIZE_MAX) ? &bridge->frame : NULL;
+}
+
+size_t bridge_frame_bytes(const struct bridge *bridge)
+{
+    return bridge->frame.len - FRAME_HEADER_BYTES_MAX;
+}
+
+/* Put the header right in front of the payload.  Returns where the frame begins. */
+static size_t put_header(struct buf *frame, int opcode)
+{
+    char header[FRAME_HEADER_BYTES_MAX];
+    size_t len = frame_header(header, opcode, false, frame->len - sizeof header);
+    memcpy(frame->data + sizeof header - len, header, len);
+    return sizeof header - len;
+}
+
+static void cut_front(struct buf *buf, size_t bytes)
+{
+    buf->len -= bytes;
+    memmove(buf->data, buf->data + bytes, buf->len);
+}
+
+/* Write to the socket from here when nothing is before it.  Returns the bytes written. */
+static size_t write_directly(struct bridge *bridge, struct exchange *exchange, const char *bytes,
+                             size_t len)
+{
+    ssize_t sent = 0;
+    /* NOTE socket-write. */
+    if (atomic_load(&exchange->unsent_bytes) ||
+        !exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING))
+        return 0;
+    if (!atomic_load(&exchange->unsent_bytes) && !atomic_load(&exchange->channel.closed)) {
+        do
+            sent = send(exchange->fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+        while (sent < 0 && errno == EINTR);
+    }
+    atomic_store(&exchange->state, EXCHANGE_STREAMING);
+    if (atomic_exchange(&exchange->wake_loop, false))
+        nudge(bridge, exchange);
+    /* A full socket, or a dead one: the loop will see which. */
+    return sent < 0 ? 0 : (size_t)sent;
+}
+
+/* What is there to say of EXCHANGE after more was sent to it? */
+static enum bridge_sent look_at_pressure(struct bridge *bridge, struct exchange *exchange)
+{
+    struct channel *channel = &exchange->channel;
+    size_t unsent = atomic_load(&exchange->unsent_bytes);
+    if (unsent <= channel->high_water)
+        return BRIDGE_SENT;
+    if (unsent > channel->unsent_max) {
+        struct buf none = {0};
+        channel->closing = true;
+        push_socket_piece(bridge, exchange, PIECE_ABORT, &none);
+        return BRIDGE_DROPPED;
+    }
+    /* Say first, look then, as the loop counts down first and then looks at FULL. */
+    atomic_store(&channel->full, true);
+    if (atomic_load(&exchange->unsent_bytes) <= channel->high_water / 2)
+        atomic_store(&channel->full, false);
+    return BRIDGE_FULL;
+}
+
+enum bridge_sent bridge_frame_send(struct bridge *bridge, struct exchange *exchange, int opcode)
+{
+    struct buf *frame = &bridge->frame;
+    struct channel *channel = &exchange->channel;
+    if (!bridge_socket_open(exchange))
+        return BRIDGE_DROPPED;
+    enum piece_kind kind = PIECE_BYTES;
+    if (channel->window_bits && (opcode == FRAME_TEXT || opcode == FRAME_BINARY) &&
+        bridge_frame_bytes(bridge) >= channel->compress_min) {
+        kind = opcode == FRAME_TEXT ? PIECE_TEXT : PIECE_BINARY;
+        cut_front(frame, FRAME_HEADER_BYTES_MAX);
+    } else {
+        size_t at = put_header(frame, opcode);
+        size_t sent = write_directly(bridge, exchange, frame->data + at, frame->len - at);
+        if (sent == frame->len - at) {
+            if (!bridge->depth)
+                bridge_settle(bridge);
+            return BRIDGE_SENT;
+        }
+        cut_front(frame, at + sent);
+    }
+    bool ok = push_socket_piece(bridge, exchange, kind, frame);
+    enum bridge_sent result = ok ? look_at_pressure(bridge, exchange) : BRIDGE_NO_MEMORY;
+    bridge_settle(bridge);
+    return result;
+}
+
+struct shared *bridge_frame_share(struct bridge *bridge, int opcode)
+{
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (!shared)
+        return NULL;
+    cut_front(&bridge->frame, put_header(&bridge->frame, opcode));
+    shared->bytes = bridge->frame;
+    bridge->frame = (struct buf){0};
+    atomic_store(&shared->count, 1);
+    return shared;
+}
+
+enum bridge_sent bridge_shared_send(struct bridge *bridge, struct exchange *exchange,
+                                    struct shared *shared)
+{
+    if (!bridge_socket_open(exchange))
+        return BRIDGE_DROPPED;
+    struct piece *piece = piece_new_shared(exchange, shared);
+    if (!piece)
+        return BRIDGE_NO_MEMORY;
+    atomic_fetch_add(&exchange->unsent_bytes, piece->bytes.len);
+    hand_back(bridge, &piece->item, true);
+    return look_at_pressure(bridge, exchange);
+}
+
+bool bridge_socket_close(struct bridge *bridge, struct exchange *exchange, int code,
+                         const char *reason, size_t len)
+{
+    struct buf payload = {0};
+    char bytes[2] = {(char)(code >> 8), (char)(code & 0xFF)};
+    if (!bridge_socket_open(exchange))
+        return false;
+    if (code != CODE_NONE) {
+        if (len > FRAME_CONTROL_BYTES_MAX - sizeof bytes)
+            len = FRAME_CONTROL_BYTES_MAX - sizeof bytes;
+        buf_append(&payload, bytes, sizeof bytes, SIZE_MAX);
+        buf_append(&payload, reason, len, SIZE_MAX);
+    }
+    exchange->channel.closing = true;
+    push_socket_piece(bridge, exchange, PIECE_CLOSE, &payload);
+    bridge_settle(bridge);
+    return true;
+}
+
+/* Lisp takes MESSAGE from EXCHANGE: the loop may read again. */
+static void count_taken(struct bridge *bridge, struct exchange *exchange,
+                        const struct message *message)
+{
+    struct channel *channel = &exchange->channel;
+    size_t bytes = message->bytes.len + LIMIT_WAIT_EXTRA_BYTES;
+    size_t left = atomic_fetch_sub(&channel->wait_bytes, bytes) - bytes;
+    if (left <= LIMIT_WAIT_BYTES / 2 && atomic_load(&channel->paused) &&
+        atomic_exchange(&channel->paused, false))
+        nudge(bridge, exchange);
 }
 
 /* ---- a drain ---- */
@@ -455,9 +660,11 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             bridge->kept[bridge->depth].valid = false;
         } else if (item->kind == ITEM_CLOSED) {
             struct notice *notice = CONTAINER_OF(item, struct notice, item);
-            event->kind = BRIDGE_CLOSED;
+            event->kind = notice->code ? BRIDGE_SOCKET_CLOSED : BRIDGE_CLOSED;
             event->id = notice->id;
-            free(notice);
+            event->notice = notice;
+            if (!notice->code)
+                free(notice);
             /* One whose handler still runs is let go when that returns. */
             struct exchange *exchange = bridge_find(bridge, event->id);
             if (exchange && atomic_load(&exchange->deferred))
@@ -472,6 +679,23 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             log_batch_free(batch);
             if (server)
                 atomic_store(&server->log->taken, true);
+        } else if (item->kind == ITEM_MESSAGE) {
+            struct message *message = CONTAINER_OF(item, struct message, item);
+            struct exchange *exchange = bridge_find(bridge, message->id);
+            if (exchange)
+                count_taken(bridge, exchange, message);
+            if (!exchange || exchange->channel.closing) {
+                message_free(message);
+                continue;
+            }
+            event->kind = BRIDGE_MESSAGE;
+            event->id = message->id;
+            event->message = message;
+        } else if (item->kind == ITEM_DRAINED) {
+            struct notice *notice = CONTAINER_OF(item, struct notice, item);
+            event->kind = BRIDGE_DRAINED;
+            event->id = notice->id;
+            free(notice);
         } else {
             struct server *server = CONTAINER_OF(item, struct server, item);
             CHECK(item->kind == ITEM_SERVER_GONE);
@@ -564,10 +788,14 @@ static void drop(struct item *item)
         exchange_free(CONTAINER_OF(item, struct exchange, item));
     else if (item->kind == ITEM_PIECE)
         piece_free(CONTAINER_OF(item, struct piece, item));
-    else if (item->kind == ITEM_CLOSED)
+    else if (item->kind == ITEM_CLOSED || item->kind == ITEM_DRAINED)
         free(CONTAINER_OF(item, struct notice, item));
     else if (item->kind == ITEM_LOG)
         log_batch_free(CONTAINER_OF(item, struct log_batch, item));
+    else if (item->kind == ITEM_MESSAGE)
+        message_free(CONTAINER_OF(item, struct message, item));
+    else if (item->kind == ITEM_SOCKET)
+        socket_free(CONTAINER_OF(item, struct socket, item));
     /* A server is in bridge->servers too. */
 }
 
@@ -599,6 +827,7 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
      * ids of before.  Everything else starts anew. */
     for (uint32_t depth = 0; depth <= BRIDGE_DEPTH_MAX; depth++)
         request_clear(&bridge->kept[depth].request);
+    buf_free(&bridge->frame);
     struct bridge fresh = {.depth = bridge->depth,
                            .slots = bridge->slots,
                            .slots_len = bridge->slots_len,

@@ -11,12 +11,16 @@
 #define PORTER_BRIDGE_H
 
 #include "loop.h"
+#include "socket.h"
 
 enum bridge_event_kind {
     BRIDGE_NOTHING = 0,
-    BRIDGE_REQUEST, /* exchange: to be answered */
-    BRIDGE_CLOSED,  /* id: its client has gone, or the loop has answered in its place */
-    BRIDGE_LOG,     /* id: the number of a server; lines: for its log buffer, the taker's to free */
+    BRIDGE_REQUEST,       /* exchange: to be answered */
+    BRIDGE_CLOSED,        /* id: its client has gone, or the loop has answered in its place */
+    BRIDGE_MESSAGE,       /* message: taken by the receiver */
+    BRIDGE_DRAINED,       /* id: the client of a WebSocket has read what had piled up */
+    BRIDGE_SOCKET_CLOSED, /* notice: taken by the receiver */
+    BRIDGE_LOG, /* id: the number of a server; lines: for its log buffer, the taker's to free */
     BRIDGE_SERVER_GONE /* number: a stopped server has no connections left; its number is free */
 };
 
@@ -25,6 +29,8 @@ struct bridge_event {
     struct exchange *exchange;
     exchange_id id;
     struct buf lines;
+    struct message *message;
+    struct notice *notice;
 };
 
 /* How many drains may nest: handlers that wait, in handlers that wait. */
@@ -73,6 +79,8 @@ struct bridge {
 
     struct format_clock clock;
     uint64_t clock_ns; /* when CLOCK was last looked after */
+
+    struct buf frame; /* where frames are made, see bridge_frame_begin */
 };
 
 /* Start the loop with BELL_FD, which is taken.  0 or a negative libuv code. */
@@ -123,6 +131,42 @@ void bridge_abort(struct bridge *bridge, struct exchange *exchange);
 /* The handler has returned; the answer comes later, or goes on.  When nobody answers, the exchange is
  * let go as soon as its client leaves. */
 void bridge_defer(struct bridge *bridge, struct exchange *exchange);
+
+/* ---- WebSockets ---- */
+
+/* EXCHANGE, whose reply is begun with format_switch and whose channel has its settings, becomes one. */
+enum format_status bridge_upgrade(struct bridge *bridge, struct exchange *exchange,
+                                  const struct socket_options *options);
+
+enum bridge_sent {
+    BRIDGE_SENT = 0,
+    BRIDGE_FULL,     /* sent, but more should wait for BRIDGE_DRAINED */
+    BRIDGE_DROPPED,  /* it is closed, or being closed */
+    BRIDGE_NO_MEMORY /* dropped too */
+};
+
+/* The buffer to append a payload to; what is in it already belongs there.  NULL when memory is out. */
+struct buf *bridge_frame_begin(struct bridge *bridge);
+size_t bridge_frame_bytes(const struct bridge *bridge); /* of the payload so far */
+
+/* Send the payload as one frame. */
+enum bridge_sent bridge_frame_send(struct bridge *bridge, struct exchange *exchange, int opcode);
+
+/* Send it to many: begin, add each, end.  It is framed once, and all share its bytes. */
+struct shared *bridge_frame_share(struct bridge *bridge, int opcode); /* NULL: memory is out */
+enum bridge_sent bridge_shared_send(struct bridge *bridge, struct exchange *exchange,
+                                    struct shared *shared);
+
+/* Begin the closing handshake with CODE (CODE_NONE for none) and REASON.  False when it was begun before. */
+bool bridge_socket_close(struct bridge *bridge, struct exchange *exchange, int code,
+                         const char *reason, size_t len);
+
+/* May something be sent to EXCHANGE? */
+static inline bool bridge_socket_open(struct exchange *exchange)
+{
+    return exchange->channel.open && !exchange->channel.closing && bridge_live(exchange) &&
+           !atomic_load(&exchange->channel.closed);
+}
 
 /* Hand over what has gathered.  Needed after answering outside a drain. */
 void bridge_settle(struct bridge *bridge);

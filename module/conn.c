@@ -28,6 +28,7 @@ static void on_closed(uv_handle_t *handle)
     struct conn *conn = handle->data;
     CHECK(!conn->first && !conn->current);
     atomic_fetch_sub(&conn->hub->conns_live, 1);
+    socket_free(conn->socket);
     buf_free(&conn->stash);
     free(conn);
 }
@@ -118,6 +119,25 @@ static void log_cut(struct conn *conn, struct exchange *exchange, int before)
     log_answer(conn, exchange, status, bytes);
 }
 
+/* The WebSocket, while it goes on. */
+static struct socket *socket_of(struct conn *conn)
+{
+    return conn->dead || conn->lingering ? NULL : conn->socket;
+}
+
+/* Emacs cannot use EXCHANGE any more: say so. */
+static void notify_closed(struct hub *hub, struct exchange *exchange)
+{
+    struct socket *socket = exchange->conn ? exchange->conn->socket : NULL;
+    struct notice *notice = socket && socket->exchange == exchange ? socket_notice(socket)
+                                                                   : calloc(1, sizeof *notice);
+    if (!notice)
+        return;
+    notice->item.kind = ITEM_CLOSED;
+    notice->id = atomic_load(&exchange->id);
+    hub_notify(hub, &notice->item);
+}
+
 /* Take EXCHANGE's answer out of Emacs's hands.  False when Emacs is writing it to the socket. */
 static bool take_back(struct hub *hub, struct exchange *exchange)
 {
@@ -128,14 +148,15 @@ static bool take_back(struct hub *hub, struct exchange *exchange)
         return true;
     }
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_REVOKED) &&
-        !exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_REVOKED))
-        return exchange_state(exchange) != EXCHANGE_WRITING;
-    struct notice *notice = calloc(1, sizeof *notice);
-    if (notice) {
-        notice->item.kind = ITEM_CLOSED;
-        notice->id = atomic_load(&exchange->id);
-        hub_notify(hub, &notice->item);
+        !exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_REVOKED)) {
+        if (exchange_state(exchange) != EXCHANGE_WRITING)
+            return true;
+        /* A WebSocket's goes back to STREAMING: NOTE socket-write. */
+        atomic_store(&exchange->wake_loop, true);
+        if (!exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_REVOKED))
+            return exchange_state(exchange) != EXCHANGE_WRITING;
     }
+    notify_closed(hub, exchange);
     return true;
 }
 
@@ -189,6 +210,8 @@ void conn_kill(struct conn *conn)
 void conn_stop(struct conn *conn)
 {
     conn->closing = true;
+    if (socket_of(conn))
+        socket_close(conn->socket, conn->hub, CODE_GOING_AWAY, "the server stops");
     settle(conn);
 }
 
@@ -219,6 +242,8 @@ static bool first_is_out(struct conn *conn)
         log_answer(conn, exchange, exchange->reply.status, exchange->reply.body_bytes);
     conn->write_ms = hub_now(conn->hub);
     recycle_if_ours(conn->hub, exchange);
+    if (!conn->first)
+        conn->held = false;
     if (close)
         end(conn);
     return !close;
@@ -373,6 +398,8 @@ static void write_out(struct conn *conn)
         for (size_t i = 0; i < message.msg_iovlen; i++)
             total += iov[i].iov_len;
         conn->want_write = false;
+        if (total && conn->socket && !socket_may_write(conn->socket))
+            return;
         if (total == 0) {
             /* Nothing to send, but an answer without a byte left may have become complete. */
             advance(conn, 0);
@@ -392,6 +419,8 @@ static void write_out(struct conn *conn)
         conn->write_ms = hub_now(conn->hub);
         if (!advance(conn, (size_t)sent))
             return;
+        if (conn->socket)
+            socket_sent(conn->socket, conn->hub);
         if ((size_t)sent < total) {
             conn->want_write = true;
             return;
@@ -426,11 +455,34 @@ void conn_piece(struct piece *piece)
     if (!conn || conn->dead) {
         atomic_fetch_sub(&exchange->unsent_bytes, piece->bytes.len);
         piece_free(piece);
+        if (conn)
+            conn_kill(conn); /* Emacs may have let go of the socket */
         return;
     }
     if (!exchange->pieces.first)
         conn->write_ms = hub_now(conn->hub);
-    list_push(&exchange->pieces, &piece->item);
+    if (conn->socket && conn->socket->exchange == exchange)
+        socket_piece(conn->socket, conn->hub, piece);
+    else
+        list_push(&exchange->pieces, &piece->item);
+    settle(conn);
+}
+
+void conn_upgrade(struct socket *socket)
+{
+    struct conn *conn = socket->exchange->conn;
+    if (!conn || conn->dead) {
+        socket_free(socket);
+        return;
+    }
+    conn->socket = socket;
+    conn->closing = true; /* no request can follow */
+    conn->held = false;
+    conn->read_ms = hub_now(conn->hub);
+    server_count_answer(conn->server, 101);
+    socket_start(socket, conn->hub);
+    if (conn->server->phase != SERVER_LISTENING)
+        socket_close(socket, conn->hub, CODE_GOING_AWAY, "the server stops");
     settle(conn);
 }
 
@@ -513,6 +565,7 @@ static void deliver(struct conn *conn)
     exchange->delivered_ms = hub_now(hub);
     if (log_wants(server->log))
         exchange->log = log_begin(server->log, &exchange->request, &conn->peer.address.sa);
+    conn->held = exchange->request.upgrade;
     exchange->item.kind = ITEM_REQUEST;
     server->out_count++;
     atomic_fetch_add(&server->queued_count, 1);
@@ -524,7 +577,7 @@ static void deliver(struct conn *conn)
 static bool may_begin(struct conn *conn)
 {
     uint32_t max = conn->server->limits.pipelined_max;
-    return !conn->closing && !conn->dead && (!max || conn->outstanding < max);
+    return !conn->closing && !conn->dead && !conn->held && (!max || conn->outstanding < max);
 }
 
 /* Parse BYTES; what may not be parsed yet is stashed. */
@@ -533,7 +586,7 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
     bool again = false; /* a body of no bytes ends without a further byte */
     while (len || again) {
         if (!conn->current) {
-            if (conn->closing || conn->dead)
+            if ((conn->closing && !conn->held) || conn->dead)
                 return;
             if (!may_begin(conn)) {
                 if (!buf_append(&conn->stash, bytes, len, LIMIT_READ_BYTES))
@@ -573,11 +626,20 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
     }
 }
 
+/* BYTES came, or were stashed. */
+static void take_in(struct conn *conn, const char *bytes, size_t len)
+{
+    if (conn->socket)
+        socket_feed(conn->socket, conn->hub, bytes, len);
+    else
+        feed(conn, bytes, len);
+}
+
 static void feed_stash(struct conn *conn)
 {
     struct buf stash = conn->stash;
     conn->stash = (struct buf){0};
-    feed(conn, stash.data, stash.len);
+    take_in(conn, stash.data, stash.len);
     buf_free(&stash);
 }
 
@@ -602,7 +664,7 @@ static void read_socket(struct conn *conn)
     }
     conn->read_ms = hub_now(hub);
     if (!conn->lingering)
-        feed(conn, hub->read_buffer, (size_t)n);
+        take_in(conn, hub->read_buffer, (size_t)n);
 }
 
 static void on_poll(uv_poll_t *handle, int status, int events)
@@ -656,6 +718,21 @@ static bool ask_to_be_woken(struct conn *conn)
     return conn->first && exchange_state(conn->first) == EXCHANGE_WRITTEN;
 }
 
+static void step_socket(struct conn *conn)
+{
+    struct socket *socket = conn->socket;
+    if (conn->stash.len)
+        feed_stash(conn);
+    reap(conn); /* what was asked for before it */
+    write_out(conn);
+    if (!socket_of(conn))
+        return;
+    if (socket->phase == SOCKET_OVER && !socket->exchange->pieces.first)
+        end(conn);
+    else if (conn->eof)
+        die(conn);
+}
+
 /* One step towards rest: do what can be done now. */
 static void step(struct conn *conn)
 {
@@ -663,7 +740,9 @@ static void step(struct conn *conn)
         die(conn);
         return;
     }
-    if (!conn->lingering) {
+    if (socket_of(conn)) {
+        step_socket(conn);
+    } else if (!conn->lingering) {
         reap(conn);
         write_out(conn);
         while (conn->stash.len && may_begin(conn)) {
@@ -686,8 +765,10 @@ static bool wants_reading(struct conn *conn)
 {
     if (conn->dead || conn->eof)
         return false;
+    if (socket_of(conn))
+        return socket_wants_reading(conn->socket);
     return conn->lingering ||
-           (!conn->closing && !conn->stash.len && (conn->current || may_begin(conn)));
+           (!conn->closing && !conn->stash.len && (conn->current || conn->held || may_begin(conn)));
 }
 
 /* Is an answer ready behind one that Emacs has still to give? */
@@ -794,7 +875,9 @@ uint64_t conn_check(struct conn *conn)
                 die(conn);
         }
     }
-    if (!conn->dead && conn->current && !conn->lingering) {
+    if (socket_of(conn)) {
+        next = least(next, socket_check(conn->socket, conn->hub, conn->read_ms));
+    } else if (!conn->dead && conn->current && !conn->lingering) {
         uint64_t rest = UINT64_MAX;
         if (conn->body)
             rest = left(now, conn->read_ms, limits->body_timeout_ms);

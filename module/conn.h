@@ -9,6 +9,7 @@
 
 #include "hub.h"
 #include "parse.h"
+#include "socket.h"
 
 struct conn {
     uv_poll_t poll;
@@ -36,9 +37,12 @@ struct conn {
     uint64_t write_ms; /* when a byte last went, or an answer was ready to go */
     uint64_t end_ms;   /* when the client said it sends no more (eof), or when to stop lingering */
 
-    bool body;       /* CURRENT's head is complete */
-    bool eof;        /* the client sends no more */
-    bool closing;    /* no request is read any more; close when the answers are out */
+    struct socket *socket; /* what the connection has become, or NULL */
+
+    bool body;    /* CURRENT's head is complete */
+    bool held;    /* the last request may change the protocol: its answer decides what comes next */
+    bool eof;     /* the client sends no more */
+    bool closing; /* no request is read any more; close when the answers are out */
     bool lingering;  /* our side is shut; reading on so that a reset does not overtake the answer */
     bool want_write; /* the socket is full */
     bool dead;       /* nothing goes in or out; waiting for Emacs to let go of the socket */
@@ -52,6 +56,9 @@ void conn_answer(struct hub *hub, struct exchange *exchange);
 
 /* Takes PIECE. */
 void conn_piece(struct piece *piece);
+
+/* Takes SOCKET: its exchange, whose answer so far is the 101, speaks WebSocket from now on. */
+void conn_upgrade(struct socket *socket);
 
 /* The timeouts of CONN.  Returns in how many milliseconds to look again; CONN may be gone then. */
 uint64_t conn_check(struct conn *conn);

@@ -55,9 +55,31 @@ struct piece *piece_new(struct exchange *exchange)
     return piece;
 }
 
+struct piece *piece_new_shared(struct exchange *exchange, struct shared *shared)
+{
+    struct piece *piece = piece_new(exchange);
+    if (piece) {
+        piece->shared = shared;
+        piece->bytes = shared->bytes;
+        atomic_fetch_add(&shared->count, 1);
+    }
+    return piece;
+}
+
+void shared_release(struct shared *shared)
+{
+    if (atomic_fetch_sub(&shared->count, 1) > 1)
+        return;
+    buf_free(&shared->bytes);
+    free(shared);
+}
+
 void piece_free(struct piece *piece)
 {
-    buf_free(&piece->bytes);
+    if (piece->shared)
+        shared_release(piece->shared);
+    else
+        buf_free(&piece->bytes);
     free(piece);
 }
 
@@ -75,4 +97,10 @@ void log_batch_free(struct log_batch *batch)
 {
     buf_free(&batch->lines);
     free(batch);
+}
+
+void message_free(struct message *message)
+{
+    buf_free(&message->bytes);
+    free(message);
 }

@@ -20,6 +20,7 @@
 struct conn;
 struct log_entry;
 struct server;
+struct socket;
 
 /*                 loop delivers          Emacs takes it          Emacs begins to write
  *      (loop's) ---------------> QUEUED ---------------> RUNNING ---------------> WRITING
@@ -33,7 +34,10 @@ struct server;
  * Only a compare-and-swap moves it out of QUEUED, RUNNING or STREAMING.  So the loop may close the
  * socket, or answer in the handler's place, as soon as it has moved the state to REVOKED: Emacs never
  * touches the socket of a revoked exchange.  While it is WRITING the socket is Emacs's, and
- * the loop waits for the hand-back, which is a send(2) away. */
+ * the loop waits for the hand-back, which is a send(2) away.
+ *
+ * The exchange of a handshake is its WebSocket's for as long as that is open.  It is STREAMING, but Emacs
+ * goes from there to WRITING and back for each frame it sends itself: see NOTE socket-write. */
 enum exchange_state {
     EXCHANGE_LOOP = 0, /* not delivered, or handed back: the loop's alone */
     EXCHANGE_QUEUED,
@@ -51,9 +55,12 @@ enum item_kind {
     ITEM_CLOSED,      /* a notice: exchange ID, which Emacs had taken, was revoked */
     ITEM_SERVER_GONE, /* a notice: server number ID has no connections any more */
     ITEM_LOG,         /* lines of a log; in the outbox too: lines to add to it */
+    ITEM_MESSAGE,     /* from a WebSocket, whole */
+    ITEM_DRAINED,     /* a notice: the client of ID has read what had piled up */
     /* In the outbox, Emacs to loop. */
     ITEM_ANSWER, /* an exchange, handed back with what is left to write */
-    ITEM_PIECE,  /* bytes of a growing answer */
+    ITEM_PIECE,  /* bytes of a growing answer, or to a WebSocket */
+    ITEM_SOCKET, /* an exchange becomes a WebSocket: struct socket */
     ITEM_LISTEN, /* a server to start */
     ITEM_STOP,   /* a server to stop */
     ITEM_BELL    /* a new fd for the doorbell */
@@ -69,6 +76,25 @@ struct peer {
 
 /* Names an exchange to Lisp: unlike a pointer it can be stale without harm. */
 typedef uint64_t exchange_id;
+
+/* What both threads look at of a WebSocket, besides STATE.
+ *
+ * NOTE socket-write: who may write to the socket?  The loop, once it has raised UNSENT_BYTES and seen a state
+ * other than WRITING.  Emacs, once it has set WRITING and seen UNSENT_BYTES at 0 and CLOSED false.
+ * Each says first and looks then, sequentially consistent, so never do both write; if both back off, Emacs's
+ * frame goes by the outbox.  A loop that has to wait sets WAKE_LOOP, and Emacs answers with an empty piece. */
+struct channel {
+    bool open;                /* Emacs's: a WebSocket it is */
+    bool closing;             /* Emacs's: it has sent a close frame */
+    uint8_t window_bits;      /* frozen: of what is sent compressed; 0 for nothing */
+    uint32_t compress_min;    /* frozen: smaller messages are not compressed */
+    size_t high_water;        /* frozen: with more unsent bytes it is FULL */
+    size_t unsent_max;        /* frozen: with more unsent bytes the client is given up */
+    atomic_bool full;         /* set by Emacs; the loop clears it, and tells, when half is sent */
+    atomic_bool closed;       /* the loop has sent a close frame, or will at once */
+    atomic_bool paused;       /* the loop does not read until Emacs has taken messages */
+    atomic_size_t wait_bytes; /* of messages that Emacs has not taken */
+};
 
 struct exchange {
     struct item item;
@@ -88,6 +114,8 @@ struct exchange {
     atomic_bool deferred;    /* its handler has returned, and will answer later */
     _Atomic(exchange_id) id; /* set by Emacs when it takes the exchange; 0 before */
     atomic_size_t unsent_bytes; /* streaming: pieces that the socket has not taken yet */
+    atomic_uint heartbeat_ms; /* streaming: after so long without a byte send a comment; 0: never */
+    struct channel channel;
 
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
@@ -105,12 +133,37 @@ struct exchange {
     bool complete; /* everything there is to write is here */
 };
 
-/* Bytes of a growing answer. */
+/* Bytes that many pieces have in common; freed with the last of them. */
+struct shared {
+    atomic_uint count;
+    struct buf bytes;
+};
+
+/* What a piece for a WebSocket is.  Frames that Emacs has made are BYTES. */
+enum piece_kind {
+    PIECE_BYTES = 0, /* to be written as they are; none at all: just look what there is to do */
+    PIECE_TEXT,      /* a message to be compressed and framed */
+    PIECE_BINARY,
+    PIECE_CLOSE, /* the payload of a close frame; begins the closing handshake */
+    PIECE_ABORT  /* no further frame: the connection ends */
+};
+
+/* Bytes of a growing answer, or to a WebSocket. */
 struct piece {
     struct item item;
+    enum piece_kind kind;
     struct exchange *exchange; /* borrowed; not handed back before its last piece */
+    struct shared *shared;     /* whose bytes BYTES are, or NULL: then they are the piece's */
     struct buf bytes;
     uint64_t body_bytes; /* of the body; BYTES is more, with the head or a chunk's frame */
+};
+
+/* A message, or the payload of a pong, from WebSocket ID. */
+struct message {
+    struct item item;
+    exchange_id id;
+    int opcode; /* enum frame_opcode */
+    struct buf bytes;
 };
 
 /* Whole lines, from or for the log of server number ID. */
@@ -123,6 +176,10 @@ struct log_batch {
 struct notice {
     struct item item;
     uint64_t id;
+    /* Of a WebSocket (CODE is not 0): why it is closed. */
+    int code;
+    size_t reason_len;
+    char reason[];
 };
 
 /* All counts are for the leak tests and porter-report. */
@@ -133,10 +190,15 @@ void exchange_reset(struct exchange *exchange);
 long exchange_live_count(void);
 
 struct piece *piece_new(struct exchange *exchange);
+/* With the bytes of SHARED, counting one more user of it. */
+struct piece *piece_new_shared(struct exchange *exchange, struct shared *shared);
+/* Drop one use. */
+void shared_release(struct shared *shared);
 void piece_free(struct piece *piece);
 
 struct log_batch *log_batch_new(uint64_t id);
 void log_batch_free(struct log_batch *batch);
+void message_free(struct message *message);
 
 /* Move EXCHANGE's state to TO if it is FROM. */
 static inline bool exchange_move(struct exchange *exchange, int from, int to)

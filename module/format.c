@@ -144,6 +144,28 @@ enum format_status format_start(struct reply *reply, int code)
     return FORMAT_OK;
 }
 
+enum format_status format_switch(struct reply *reply, const char *protocol)
+{
+    if (reply->phase != REPLY_EMPTY)
+        return FORMAT_STARTED;
+    if (!PUT_LITERAL(&reply->head, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: ") ||
+        !put(&reply->head, protocol, strlen(protocol)) ||
+        !PUT_LITERAL(&reply->head, "\r\nConnection: Upgrade\r\n"))
+        return FORMAT_NO_MEMORY;
+    reply->status = 101;
+    reply->phase = REPLY_OPEN;
+    return FORMAT_OK;
+}
+
+enum format_status format_switch_end(struct reply *reply, const struct format_clock *clock)
+{
+    CHECK(reply->phase == REPLY_OPEN && reply->status == 101);
+    if (!put(&reply->head, clock->line, clock->len) || !PUT_LITERAL(&reply->head, "\r\n"))
+        return FORMAT_NO_MEMORY;
+    reply->phase = REPLY_STREAMING;
+    return FORMAT_OK;
+}
+
 /* RFC 9110 section 5.6.2: tchar. */
 static const bool token_byte[256] = {
     ['!'] = 1, ['#'] = 1, ['$'] = 1, ['%'] = 1, ['&'] = 1, ['\''] = 1, ['*'] = 1, ['+'] = 1,

@@ -49,6 +49,10 @@ enum format_status format_start(struct reply *reply, int code);
 enum format_status format_field(struct reply *reply, const char *name, size_t name_len,
                                 const char *value, size_t value_len);
 
+/* 101: the connection speaks PROTOCOL from now on.  Begin the head, and, behind more fields, end it. */
+enum format_status format_switch(struct reply *reply, const char *protocol);
+enum format_status format_switch_end(struct reply *reply, const struct format_clock *clock);
+
 /* The answer is all there: complete the head with Date, Content-Length and Connection.  A small
  * body is moved behind the head, so that both leave in one piece of memory. */
 enum format_status format_finish(struct reply *reply, const struct format_context *context,

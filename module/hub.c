@@ -46,15 +46,14 @@ void hub_recycle(struct hub *hub, struct exchange *exchange)
 void hub_deliver(struct hub *hub, struct exchange *exchange)
 {
     hub->delivered_count++;
-    list_push(&hub->deliveries, &exchange->item);
-    if (++hub->deliveries_count >= DELIVERIES_MAX)
-        hub_flush(hub);
+    hub_notify(hub, &exchange->item);
 }
 
 void hub_notify(struct hub *hub, struct item *notice)
 {
     list_push(&hub->deliveries, notice);
-    hub->deliveries_count++;
+    if (++hub->deliveries_count >= DELIVERIES_MAX)
+        hub_flush(hub);
 }
 
 /* A drain is under way, and it has not come back to the inbox: its handler works or waits.  In case it

@@ -7,7 +7,9 @@
 #ifndef PORTER_HUB_H
 #define PORTER_HUB_H
 
+#include "deflate.h"
 #include "format.h"
+#include "frame.h"
 #include "queue.h"
 #include "server.h"
 #include "wake.h"
@@ -38,6 +40,9 @@ struct hub {
     void (*on_tick)(uv_timer_t *timer);
     uv_timer_t stale; /* rings for requests that a drain under way does not look at */
 
+    struct frame_pool frames; /* of all WebSockets */
+    struct deflater *deflater;
+
     struct format_clock clock;
     atomic_long conns_live; /* for the leak tests */
     char read_buffer[LIMIT_READ_BYTES];
@@ -60,7 +65,7 @@ void hub_recycle(struct hub *hub, struct exchange *exchange);
 /* Takes EXCHANGE to the inbox, with all others of this poll round: see hub_flush. */
 void hub_deliver(struct hub *hub, struct exchange *exchange);
 
-/* Takes NOTICE to the inbox. */
+/* Takes NOTICE, or a message, to the inbox, likewise. */
 void hub_notify(struct hub *hub, struct item *notice);
 
 /* Hand the round's requests over: one lock and at most one byte for all of them. */

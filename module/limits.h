@@ -51,6 +51,11 @@ struct limits {
 /* Buffers kept by recycled requests may hold this much; larger ones are given back. */
 #define LIMIT_KEEP_BYTES (16 * 1024)
 
+/* Messages of a WebSocket that wait for Lisp: beyond this its client is not read from until half of them are
+ * taken.  Each counts as so many bytes more than it has: a million empty ones are much, too. */
+#define LIMIT_WAIT_BYTES (1024 * 1024)
+#define LIMIT_WAIT_EXTRA_BYTES 128
+
 /* Servers alive at once: the server's number travels in the low bits of a request's id. */
 #define LIMIT_SERVERS 255
 

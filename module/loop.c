@@ -311,6 +311,9 @@ static void drain_outbox(struct loop *loop)
         case ITEM_LOG:
             add_lines(loop, CONTAINER_OF(item, struct log_batch, item));
             break;
+        case ITEM_SOCKET:
+            conn_upgrade(CONTAINER_OF(item, struct socket, item));
+            break;
         case ITEM_LISTEN:
             start_server(loop, CONTAINER_OF(item, struct server, item));
             break;
@@ -472,6 +475,8 @@ static void uninit(struct loop *loop)
     struct hub *hub = &loop->hub;
     for (struct item *item; (item = list_pop(&hub->spare));)
         exchange_free(CONTAINER_OF(item, struct exchange, item));
+    frame_pool_free(&hub->frames);
+    deflater_free(hub->deflater);
     if (hub->bell.loop_fd >= 0)
         close(hub->bell.loop_fd);
     uv_loop_close(&hub->uv);

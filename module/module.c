@@ -461,9 +461,40 @@ static const char take_doc[] =
     "A number not negative is a request's id.  A negative one, -1 - ID, says that the client of ID "
     "has gone,\n"
     "or the loop has answered in the handler's place.\n"
-    "A cons (t . NUMBER) says that the stopped server NUMBER is gone, (STRING . NUMBER) brings "
-    "lines of\n"
-    "its log.  Nil: nothing to do, or time is up.";
+    "(t . NUMBER) says that the stopped server NUMBER is gone, (STRING . NUMBER) brings lines of "
+    "its "
+    "log.\n"
+    "From a WebSocket come (ID . STRING) for a text message, (-1 - ID . STRING) for a binary one,\n"
+    "(ID pong . STRING), (ID drained), and at its end (ID CODE . REASON).\n"
+    "Nil: nothing to do, or time is up.";
+static emacs_value message_event(emacs_env *env, struct message *message)
+{
+    intmax_t id = (intmax_t)message->id;
+    struct buf *bytes = &message->bytes;
+    emacs_value event = NULL;
+    if (message->opcode == FRAME_TEXT) {
+        /* The loop has checked that it is UTF-8. */
+        event = env->make_string(env, bytes->len ? bytes->data : "", (ptrdiff_t)bytes->len);
+    } else {
+        event = lisp_bytes(env, bytes->data, bytes->len);
+        if (message->opcode == FRAME_BINARY)
+            id = -1 - id;
+        else
+            event = lisp_cons(env, env->intern(env, "pong"), event);
+    }
+    message_free(message);
+    return lisp_cons(env, lisp_integer(env, id), event);
+}
+
+static emacs_value closed_event(emacs_env *env, struct notice *notice)
+{
+    emacs_value why = lisp_cons(env, lisp_integer(env, notice->code),
+                                lisp_text(env, notice->reason, notice->reason_len));
+    emacs_value event = lisp_cons(env, lisp_integer(env, (intmax_t)notice->id), why);
+    free(notice);
+    return event;
+}
+
 static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -483,6 +514,15 @@ static emacs_value take(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
     }
     case BRIDGE_SERVER_GONE:
         return lisp_cons(env, lisp.t, lisp_integer(env, (intmax_t)event.id));
+    case BRIDGE_MESSAGE:
+        return message_event(env, event.message);
+    case BRIDGE_SOCKET_CLOSED:
+        return closed_event(env, event.notice);
+    case BRIDGE_DRAINED: {
+        emacs_value drained[] = {lisp_integer(env, (intmax_t)event.id),
+                                 env->intern(env, "drained")};
+        return lisp_list(env, drained, 2);
+    }
     case BRIDGE_NOTHING:
         break;
     }
@@ -846,13 +886,8 @@ static bool add_field(emacs_env *env, struct reply *reply, emacs_value pair)
     return ok;
 }
 
-static bool set_head(emacs_env *env, struct reply *reply, emacs_value code, emacs_value fields)
+static bool add_fields(emacs_env *env, struct reply *reply, emacs_value fields)
 {
-    intmax_t n = env->extract_integer(env, code);
-    if (lisp_failed(env))
-        return false;
-    if (!check_format(env, format_start(reply, n < 0 || n > 999 ? 0 : (int)n), code))
-        return false;
     for (; !lisp_is_nil(env, fields); fields = cdr(env, fields)) {
         emacs_value pair = car(env, fields);
         if (lisp_failed(env) || !add_field(env, reply, pair)) {
@@ -862,6 +897,14 @@ static bool set_head(emacs_env *env, struct reply *reply, emacs_value code, emac
         }
     }
     return !lisp_failed(env);
+}
+
+static bool set_head(emacs_env *env, struct reply *reply, emacs_value code, emacs_value fields)
+{
+    intmax_t n = env->extract_integer(env, code);
+    return !lisp_failed(env) &&
+           check_format(env, format_start(reply, n < 0 || n > 999 ? 0 : (int)n), code) &&
+           add_fields(env, reply, fields);
 }
 
 static const char head_doc[] =
@@ -899,6 +942,10 @@ static emacs_value send_string(emacs_env *env, ptrdiff_t nargs, emacs_value *arg
     if (!exchange || !bridge_live(exchange))
         return lisp.nil;
     struct reply *reply = &exchange->reply;
+    if (exchange->channel.open) {
+        lisp_signal(env, "porter-error", "A WebSocket: use porter-web-socket-send", NULL);
+        return NULL;
+    }
     if (reply->phase == REPLY_EMPTY) {
         lisp_signal(env, "porter-error", "Send before the response header", NULL);
         return NULL;
@@ -917,7 +964,8 @@ static emacs_value flush(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     (void)nargs;
     (void)data;
     struct exchange *exchange = find(env, args[0]);
-    if (!exchange || !bridge_live(exchange) || exchange->reply.phase == REPLY_EMPTY)
+    if (!exchange || !bridge_live(exchange) || exchange->reply.phase == REPLY_EMPTY ||
+        exchange->channel.open)
         return lisp.nil;
     return flush_now(env, exchange) ? lisp.t : NULL;
 }
@@ -933,6 +981,13 @@ static emacs_value finish(emacs_env *env, ptrdiff_t nargs, emacs_value *args, vo
     if (!exchange || exchange->reply.phase == REPLY_EMPTY)
         return lisp.nil;
     bool keep = lisp_is_nil(env, args[1]);
+    if (exchange->channel.open) {
+        /* It goes on when its handler returns. */
+        if (keep)
+            return boolean(bridge_socket_close(&bridge, exchange, CODE_NORMAL, "", 0));
+        bridge_defer(&bridge, exchange);
+        return lisp.t;
+    }
     return check_format(env, bridge_finish(&bridge, exchange, keep), NULL) ? lisp.t : NULL;
 }
 
@@ -991,13 +1046,15 @@ static emacs_value phase(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     return exchange ? lisp_integer(env, exchange->reply.phase) : lisp.nil;
 }
 
-static const char live_doc[] = "Is the client of the unfinished request ID still there?";
+static const char live_doc[] =
+    "Is the client of the unfinished request ID still there?  Of a WebSocket: is it open?";
 static emacs_value live(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
     (void)data;
     struct exchange *exchange = find(env, args[0]);
-    return boolean(exchange && bridge_live(exchange));
+    return boolean(exchange && bridge_live(exchange) &&
+                   (!exchange->channel.open || bridge_socket_open(exchange)));
 }
 
 static const char defer_doc[] =
@@ -1023,6 +1080,185 @@ static emacs_value unsent(emacs_env *env, ptrdiff_t nargs, emacs_value *args, vo
     (void)data;
     struct exchange *exchange = find(env, args[0]);
     return lisp_integer(env, exchange ? (intmax_t)atomic_load(&exchange->unsent_bytes) : 0);
+}
+
+/* ---- WebSockets ---- */
+
+static const char upgrade_doc[] = "Does request ID ask for another protocol?";
+static emacs_value upgrade(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    const struct request *request = find_request(env, args[0]);
+    return boolean(request && request->upgrade);
+}
+
+/* A non-negative integer out of VECTOR. */
+static uint64_t get_number(emacs_env *env, emacs_value vector, ptrdiff_t i)
+{
+    intmax_t n = env->extract_integer(env, env->vec_get(env, vector, i));
+    return n < 0 ? 0 : (uint64_t)n;
+}
+
+static uint32_t get_ms(emacs_env *env, emacs_value vector, ptrdiff_t i)
+{
+    uint64_t n = get_number(env, vector, i);
+    return n < UINT32_MAX ? (uint32_t)n : UINT32_MAX;
+}
+
+static const char socket_open_doc[] =
+    "Answer request ID with 101 and FIELDS: it is a WebSocket from now on.\n"
+    "OPTIONS is a vector of integers: the largest message, ping interval, ping timeout and close "
+    "timeout in\n"
+    "milliseconds, the high water mark and the most unsent bytes, the smallest message to "
+    "compress, the "
+    "bits of the\n"
+    "window for that or 0, whether the client may compress, and a sum of 1 (no text), 2 (no "
+    "binary) "
+    "and\n"
+    "4 (tell of pongs).  Return nil when ID is answered already, or its client has gone.\n\n"
+    "(fn ID FIELDS OPTIONS)";
+static emacs_value socket_open(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    emacs_value vector = args[2];
+    uint64_t flags = get_number(env, vector, 9);
+    if (lisp_failed(env))
+        return NULL;
+    if (!exchange || !bridge_live(exchange))
+        return lisp.nil;
+    struct socket_options options = {
+        .message_bytes_max = get_number(env, vector, 0),
+        .ping_interval_ms = get_ms(env, vector, 1),
+        .ping_timeout_ms = get_ms(env, vector, 2),
+        .close_timeout_ms = get_ms(env, vector, 3),
+        .no_text = flags & 1,
+        .no_binary = flags & 2,
+        .pongs = flags & 4,
+        .deflate = get_number(env, vector, 8) != 0,
+    };
+    struct channel *channel = &exchange->channel;
+    channel->high_water = get_number(env, vector, 4);
+    channel->unsent_max = get_number(env, vector, 5);
+    channel->compress_min = get_ms(env, vector, 6);
+    channel->window_bits = (uint8_t)get_number(env, vector, 7);
+    struct reply *reply = &exchange->reply;
+    if (lisp_failed(env) || !check_format(env, format_switch(reply, "websocket"), NULL) ||
+        !add_fields(env, reply, args[1]))
+        return NULL;
+    enum format_status status = bridge_upgrade(&bridge, exchange, &options);
+    return check_format(env, status, NULL) ? lisp.t : NULL;
+}
+
+/* STRING as the payload of a frame; text must be such.  False on a pending signal. */
+static bool make_payload(emacs_env *env, emacs_value string, int opcode)
+{
+    struct buf *frame = bridge_frame_begin(&bridge);
+    if (!frame) {
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+        return false;
+    }
+    if (!lisp_append_string(env, string, frame))
+        return false;
+    if (opcode == FRAME_TEXT && decode_text_kind(frame->data + FRAME_HEADER_BYTES_MAX,
+                                                 bridge_frame_bytes(&bridge)) == TEXT_BYTES) {
+        lisp_signal(env, "porter-error", "Not text: send it as binary, or encode it as UTF-8",
+                    NULL);
+        return false;
+    }
+    if (opcode == FRAME_PING && bridge_frame_bytes(&bridge) > FRAME_CONTROL_BYTES_MAX) {
+        lisp_signal(env, "porter-error", "A ping carries 125 bytes at most", NULL);
+        return false;
+    }
+    return true;
+}
+
+static emacs_value sent_value(emacs_env *env, enum bridge_sent sent)
+{
+    switch (sent) {
+    case BRIDGE_SENT:
+        return lisp.t;
+    case BRIDGE_FULL:
+        return env->intern(env, "full");
+    case BRIDGE_NO_MEMORY:
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+        return NULL;
+    case BRIDGE_DROPPED:
+        break;
+    }
+    return lisp.nil;
+}
+
+static const char socket_send_doc[] =
+    "Send STRING to WebSocket ID as OPCODE: 1 text, 2 binary, 9 ping.\n"
+    "Return t, `full' when more should wait, or nil when it is not open.\n\n(fn ID STRING OPCODE)";
+static emacs_value socket_send(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    int opcode = (int)env->extract_integer(env, args[2]);
+    if (lisp_failed(env) || !make_payload(env, args[1], opcode))
+        return NULL;
+    if (!exchange || !bridge_socket_open(exchange))
+        return lisp.nil;
+    return sent_value(env, bridge_frame_send(&bridge, exchange, opcode));
+}
+
+static const char broadcast_doc[] =
+    "Send STRING to the WebSockets whose ids are in the vector IDS, as OPCODE.\n"
+    "Return how many of them are open.\n\n(fn IDS STRING OPCODE)";
+static emacs_value broadcast(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    int opcode = (int)env->extract_integer(env, args[2]);
+    ptrdiff_t n = env->vec_size(env, args[0]);
+    intmax_t count = 0;
+    if (lisp_failed(env) || !make_payload(env, args[1], opcode))
+        return NULL;
+    struct shared *shared = bridge_frame_share(&bridge, opcode);
+    for (ptrdiff_t i = 0; shared && i < n; i++) {
+        struct exchange *exchange = find(env, env->vec_get(env, args[0], i));
+        if (lisp_failed(env))
+            break;
+        if (exchange && bridge_shared_send(&bridge, exchange, shared) <= BRIDGE_FULL)
+            count++;
+    }
+    if (shared)
+        shared_release(shared);
+    bridge_settle(&bridge);
+    return lisp_integer(env, count);
+}
+
+static const char socket_close_doc[] =
+    "Begin to close WebSocket ID with CODE, or nil for none, and REASON.\n"
+    "Return nil when it is not open.\n\n(fn ID CODE REASON)";
+static emacs_value socket_close_id(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    int code = CODE_NONE;
+    if (!lisp_is_nil(env, args[1])) {
+        intmax_t n = env->extract_integer(env, args[1]);
+        code = n < 0 || n > 9999 ? 0 : (int)n;
+        if (!lisp_failed(env) && !frame_code_valid(code))
+            lisp_signal(env, "porter-error", "Not a code to close with", args[1]);
+    }
+    if (lisp_failed(env) || !make_payload(env, args[2], FRAME_TEXT))
+        return NULL;
+    size_t len = bridge_frame_bytes(&bridge);
+    if (len > FRAME_CONTROL_BYTES_MAX - 2) {
+        lisp_signal(env, "porter-error", "A reason has 123 bytes at most", args[2]);
+        return NULL;
+    }
+    if (!exchange)
+        return lisp.nil;
+    return boolean(bridge_socket_close(&bridge, exchange, code,
+                                       bridge.frame.data + FRAME_HEADER_BYTES_MAX, len));
 }
 
 /* ---- the table ---- */
@@ -1068,6 +1304,11 @@ static const struct {
     {"porter--mod-live", 1, live, live_doc},
     {"porter--mod-defer", 1, defer, defer_doc},
     {"porter--mod-unsent", 1, unsent, unsent_doc},
+    {"porter--mod-upgrade", 1, upgrade, upgrade_doc},
+    {"porter--mod-socket-open", 3, socket_open, socket_open_doc},
+    {"porter--mod-socket-send", 3, socket_send, socket_send_doc},
+    {"porter--mod-socket-broadcast", 3, broadcast, broadcast_doc},
+    {"porter--mod-socket-close", 3, socket_close_id, socket_close_doc},
 };
 
 static void set(emacs_env *env, const char *setter, const char *name, emacs_value value)
