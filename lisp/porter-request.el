@@ -106,11 +106,14 @@ Signal `wrong-type-argument' for anything else."
   (porter--mod-parameters (porter--id request) nil))
 
 (defun porter-request-form (request)
-  "The parameters in the form that is REQUEST's body, an alist of strings."
+  "The parameters in the form that is REQUEST's body, an alist of strings.
+The form may be urlencoded or multipart; see `porter-request-files' for the
+files in the latter."
   (porter--mod-parameters (porter--id request) t))
 
 (defun porter-request-param (request name &optional default)
   "The first parameter NAME of REQUEST, of its query, then of a form.
+A file in a multipart form is no parameter, see `porter-request-files'.
 Return DEFAULT when there is none."
   (or (porter--mod-parameter (porter--id request) name) default))
 
@@ -129,8 +132,33 @@ NAME is a string in any case, or a keyword such as `:HOST'."
   (porter--mod-headers (porter--id request) t))
 
 (defun porter-request-body (request)
-  "The body of REQUEST, a unibyte string; \"\" when it has none."
+  "The body of REQUEST, a unibyte string; \"\" when it has none.
+A large body is read from its file, see `porter-request-body-file'.  Of a
+large multipart form only the parts are kept, and this is \"\"."
   (slot-value request 'body))
+
+(defun porter-request-body-file (request)
+  "The name of the temporary file with the body of REQUEST, or nil.
+Bodies from `porter-spool-threshold' on are in a file; smaller ones, and
+multipart forms, are not.  The file is deleted when the handler has returned
+and the answer is finished, unless it was renamed or `porter-request-keep-file'
+was called."
+  (porter--mod-body-file (porter--id request)))
+
+(defun porter-request-files (request)
+  "The files in the multipart form that is REQUEST's body, in order.
+Each is (NAME (content . BYTES) (filename . STRING) (content-type . STRING)
+\(size . N)), with (file . FILE) in the place of the content when it is large:
+FILE is a temporary file, deleted like that of `porter-request-body-file'.
+The file name is as the client sent it, do not trust it.  It is \"\" when the
+user chose no file."
+  (porter--mod-files (porter--id request)))
+
+(defun porter-request-keep-file (request file)
+  "Do not delete FILE, a temporary file of REQUEST; return FILE.
+FILE is what `porter-request-body-file' or `porter-request-files' say.  It is
+yours from now on.  Return nil when it is no file of REQUEST."
+  (and (porter--mod-keep-file (porter--id request) file) file))
 
 (defun porter--header-parameter (value name)
   "The parameter NAME of VALUE, a header value such as \"text/html; a=b\"."

@@ -135,6 +135,15 @@ takes the list as `:allowed-origins'."
   :group 'porter
   :package-version '(porter . "1.0"))
 
+(defcustom porter-spool-directory nil
+  "The directory for the temporary files of large bodies.
+Nil means the value of variable `temporary-file-directory'.
+`porter-start' takes it as `:spool-directory'."
+  :type '(choice (const :tag "The usual one" nil) directory)
+  :risky t
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
 ;;;; Arguments
 
 (defconst porter--network-keywords
@@ -169,7 +178,8 @@ even used.")
     (while rest
       (let ((keyword (pop rest)))
         (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
-                                    :allowed-origins :log-format :log-file))
+                                    :allowed-origins :log-format :log-file
+                                    :spool-directory))
                     (assq keyword porter--limits)
                     (memq keyword porter--network-keywords))
           (signal 'porter-error (list "Unknown keyword" keyword)))
@@ -208,7 +218,11 @@ LOG-BUFFER is that of `porter-start'."
            (or (plist-get args :backlog) 511)
            (porter--limits-vector args)
            (apply #'vector (mapcar #'downcase hosts))
-           (porter--log-vector log-buffer args)))
+           (porter--log-vector log-buffer args)
+           (directory-file-name
+            (expand-file-name (or (plist-get args :spool-directory)
+                                  porter-spool-directory
+                                  temporary-file-directory)))))
     (list (car listening) (and (not local) (cdr listening))
           (or host "0.0.0.0") local)))
 

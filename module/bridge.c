@@ -117,6 +117,27 @@ const struct request *bridge_request(struct bridge *bridge, exchange_id id,
     return NULL;
 }
 
+static void hand_back(struct bridge *bridge, struct item *item, bool wake);
+
+/* The handler at DEPTH is done with its request: the loop is to delete the temporary files. */
+static void kept_release(struct bridge *bridge, uint32_t depth)
+{
+    struct kept *kept = &bridge->kept[depth];
+    kept->running = 0;
+    kept->valid = false;
+    if (!request_file(&kept->request, 0))
+        return;
+    struct leavings *leavings = bridge->loop ? calloc(1, sizeof *leavings) : NULL;
+    if (!leavings) {
+        request_clear(&kept->request);
+        return;
+    }
+    leavings->item.kind = ITEM_FILES;
+    leavings->request = kept->request;
+    kept->request = (struct request){0};
+    hand_back(bridge, &leavings->item, true);
+}
+
 /* Exchange requests with the keeper of the handler that answers EXCHANGE, if it runs. */
 static void keep_request(struct bridge *bridge, struct exchange *exchange)
 {
@@ -636,6 +657,7 @@ static bool take_request(struct bridge *bridge, struct exchange *exchange)
 void bridge_take(struct bridge *bridge, struct bridge_event *event)
 {
     event->kind = BRIDGE_NOTHING;
+    kept_release(bridge, bridge->depth);
     if (!bridge->loop)
         return;
     uint64_t now = now_ns();
@@ -657,7 +679,6 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             event->exchange = exchange;
             event->id = atomic_load(&exchange->id);
             bridge->kept[bridge->depth].running = event->id;
-            bridge->kept[bridge->depth].valid = false;
         } else if (item->kind == ITEM_CLOSED) {
             struct notice *notice = CONTAINER_OF(item, struct notice, item);
             event->kind = notice->code ? BRIDGE_SOCKET_CLOSED : BRIDGE_CLOSED;
@@ -711,8 +732,7 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
 bool bridge_end(struct bridge *bridge)
 {
     CHECK(bridge->depth > 0);
-    bridge->kept[bridge->depth].running = 0;
-    bridge->kept[bridge->depth].valid = false;
+    kept_release(bridge, bridge->depth);
     bridge->depth--;
     if (!bridge->loop)
         return false;
@@ -796,6 +816,11 @@ static void drop(struct item *item)
         message_free(CONTAINER_OF(item, struct message, item));
     else if (item->kind == ITEM_SOCKET)
         socket_free(CONTAINER_OF(item, struct socket, item));
+    else if (item->kind == ITEM_FILES) {
+        struct leavings *leavings = CONTAINER_OF(item, struct leavings, item);
+        request_clear(&leavings->request);
+        free(leavings);
+    }
     /* A server is in bridge->servers too. */
 }
 

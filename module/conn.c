@@ -33,12 +33,20 @@ static void on_closed(uv_handle_t *handle)
     free(conn);
 }
 
+static void drop_intake(struct conn *conn)
+{
+    intake_free(conn->intake);
+    conn->intake = NULL;
+    conn->storing = false;
+}
+
 /* Take the socket away.  Only when Emacs cannot touch it any more. */
 static void destroy(struct conn *conn)
 {
     struct hub *hub = conn->hub;
     struct server *server = conn->server;
     CHECK(!conn->first);
+    drop_intake(conn);
     if (conn->current) {
         hub_recycle(hub, conn->current);
         conn->current = NULL;
@@ -145,6 +153,7 @@ static bool take_back(struct hub *hub, struct exchange *exchange)
         atomic_fetch_sub(&exchange->server->queued_count, 1);
         /* It stays in the inbox until Lisp comes by, but nobody will look at its body. */
         buf_reset(&exchange->request.body, 0);
+        spool_discard_files(hub, &exchange->request);
         return true;
     }
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_REVOKED) &&
@@ -166,6 +175,7 @@ static void die(struct conn *conn)
 {
     conn->dead = true;
     conn->want_write = false;
+    drop_intake(conn);
     while (conn->first) {
         int before = exchange_state(conn->first);
         if (!take_back(conn->hub, conn->first))
@@ -209,7 +219,9 @@ void conn_kill(struct conn *conn)
 
 void conn_stop(struct conn *conn)
 {
-    conn->closing = true;
+    /* A request that has begun to come is taken, as the last one. */
+    if (!conn->current || !(conn->body || parser_started(&conn->parser)))
+        conn->closing = true;
     if (socket_of(conn))
         socket_close(conn->socket, conn->hub, CODE_GOING_AWAY, "the server stops");
     settle(conn);
@@ -312,6 +324,7 @@ static void replace(struct conn *conn, struct exchange *old, struct exchange *be
 static void refuse(struct conn *conn, int status, const char *detail)
 {
     struct exchange *exchange = conn->current;
+    drop_intake(conn);
     conn->current = NULL;
     conn->closing = true;
     exchange->keep_alive = false;
@@ -488,12 +501,38 @@ void conn_upgrade(struct socket *socket)
 
 /* ---- reading ---- */
 
+static void on_stored(void *data);
+
+/* The body of CURRENT is a form with parts, or large.  0, or the status to refuse it with. */
+static int open_intake(struct conn *conn)
+{
+    int status;
+    conn->intake = intake_new(conn->hub, conn->server, &conn->current->request, on_stored, conn,
+                              &status, &conn->refusal);
+    return status;
+}
+
 static int on_body(void *data, const char *bytes, size_t len)
 {
     struct conn *conn = data;
-    struct limits *limits = &conn->server->limits;
-    uint64_t bytes_max = limits->body_bytes_max ? limits->body_bytes_max : SIZE_MAX;
-    return buf_append(&conn->current->request.body, bytes, len, bytes_max) ? 0 : 413;
+    const struct limits *limits = &conn->server->limits;
+    struct request *request = &conn->current->request;
+    int status = 0;
+    if (limits->body_bytes_max && request->body_bytes > limits->body_bytes_max) {
+        conn->refusal = "the body is too large";
+        return 413;
+    }
+    if (!conn->intake && limits->spool_bytes_min && request->body_bytes >= limits->spool_bytes_min)
+        status = open_intake(conn);
+    if (!status && conn->intake) {
+        status = intake_bytes(conn->intake, bytes, len);
+        if (status)
+            conn->refusal = conn->intake->reason;
+    } else if (!status && !buf_append(&request->body, bytes, len, SIZE_MAX)) {
+        conn->refusal = "out of memory";
+        status = 503;
+    }
+    return status;
 }
 
 static bool begin(struct conn *conn)
@@ -502,6 +541,7 @@ static bool begin(struct conn *conn)
     if (!conn->current)
         return false;
     conn->body = false;
+    conn->refusal = NULL;
     conn->head_ms = 0;
     parser_begin(&conn->parser, &conn->current->request);
     return true;
@@ -530,11 +570,20 @@ static void admit(struct conn *conn, size_t bytes_left)
         refuse(conn, 421, "this server does not answer for that host");
         return;
     }
-    if (request->content_length && !request->chunked)
+    const struct field *type = request_field(request, "content-type");
+    if ((request->content_length || request->chunked) && type &&
+        multipart_is_form(request_at(request, type->value), type->value.len)) {
+        int status = open_intake(conn);
+        if (status) {
+            refuse(conn, status, conn->refusal);
+            return;
+        }
+    } else if (request->content_length && !request->chunked) {
         buf_reserve(&request->body,
                     request->content_length < LIMIT_READ_BYTES ? (size_t)request->content_length
                                                                : LIMIT_READ_BYTES,
                     SIZE_MAX);
+    }
     if (request->expects_continue && bytes_left == 0)
         send_continue(conn);
 }
@@ -574,10 +623,51 @@ static void deliver(struct conn *conn)
     hub_deliver(hub, exchange);
 }
 
+/* CURRENT has been read; it goes to Lisp when its body is stored. */
+static void complete(struct conn *conn)
+{
+    if (conn->intake) {
+        int status = intake_end(conn->intake);
+        if (status) {
+            refuse(conn, status, conn->intake->reason);
+            return;
+        }
+        conn->storing = true;
+        if (!intake_is_settled(conn->intake))
+            return;
+        intake_deliver(conn->intake);
+        drop_intake(conn);
+    }
+    deliver(conn);
+}
+
+/* Some of the body has been written: there is room for more, or all is done. */
+static void on_stored(void *data)
+{
+    struct conn *conn = data;
+    int status = intake_status(conn->intake);
+    conn->read_ms = hub_now(conn->hub);
+    if (status) {
+        refuse(conn, status, conn->intake->reason);
+    } else if (conn->storing && intake_is_settled(conn->intake)) {
+        intake_deliver(conn->intake);
+        drop_intake(conn);
+        deliver(conn);
+    }
+    settle(conn);
+}
+
+/* The client is not to send more for now. */
+static bool is_storing(const struct conn *conn)
+{
+    return conn->storing || (conn->intake && intake_is_full(conn->intake));
+}
+
 static bool may_begin(struct conn *conn)
 {
     uint32_t max = conn->server->limits.pipelined_max;
-    return !conn->closing && !conn->dead && !conn->held && (!max || conn->outstanding < max);
+    return !conn->closing && !conn->dead && !conn->held && !conn->storing &&
+           (!max || conn->outstanding < max);
 }
 
 /* Parse BYTES; what may not be parsed yet is stashed. */
@@ -585,7 +675,7 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
 {
     bool again = false; /* a body of no bytes ends without a further byte */
     while (len || again) {
-        if (!conn->current) {
+        if (!conn->current || conn->storing) {
             if ((conn->closing && !conn->held) || conn->dead)
                 return;
             if (!may_begin(conn)) {
@@ -614,13 +704,13 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
             again = conn->current != NULL;
             break;
         case PARSE_DONE:
-            deliver(conn);
+            complete(conn);
             break;
         case PARSE_FAILED:
             /* The parser kept nothing of a first line that it does not like; the log is to tell. */
             if (log_wants(conn->server->log) && !conn->current->request.head.len)
                 buf_append(&conn->current->request.head, start, used, LIMIT_READ_BYTES);
-            refuse(conn, conn->parser.status, conn->parser.reason);
+            refuse(conn, conn->parser.status, conn->refusal ? conn->refusal : conn->parser.reason);
             break;
         }
     }
@@ -753,7 +843,7 @@ static void step(struct conn *conn)
         if (!conn->first && !conn->dead && !conn->lingering) {
             if (conn->closing)
                 end(conn);
-            else if (conn->eof)
+            else if (conn->eof && !conn->storing)
                 conn->dead = true; /* also with half a request: nobody waits for its answer */
         }
     }
@@ -767,8 +857,8 @@ static bool wants_reading(struct conn *conn)
         return false;
     if (socket_of(conn))
         return socket_wants_reading(conn->socket);
-    return conn->lingering ||
-           (!conn->closing && !conn->stash.len && (conn->current || conn->held || may_begin(conn)));
+    return conn->lingering || (!conn->closing && !conn->stash.len && !is_storing(conn) &&
+                               (conn->current || conn->held || may_begin(conn)));
 }
 
 /* Is an answer ready behind one that Emacs has still to give? */
@@ -879,7 +969,9 @@ uint64_t conn_check(struct conn *conn)
         next = least(next, socket_check(conn->socket, conn->hub, conn->read_ms));
     } else if (!conn->dead && conn->current && !conn->lingering) {
         uint64_t rest = UINT64_MAX;
-        if (conn->body)
+        if (is_storing(conn))
+            rest = UINT64_MAX; /* it is the disk that takes its time */
+        else if (conn->body)
             rest = left(now, conn->read_ms, limits->body_timeout_ms);
         else if (conn->head_ms)
             rest = left(now, conn->head_ms, limits->head_timeout_ms);

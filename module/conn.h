@@ -8,6 +8,7 @@
 #define PORTER_CONN_H
 
 #include "hub.h"
+#include "intake.h"
 #include "parse.h"
 #include "socket.h"
 
@@ -24,6 +25,8 @@ struct conn {
 
     struct parser parser;
     struct exchange *current; /* whose request is being read, or NULL between requests */
+    struct intake *intake;    /* of its body, when that is a form with parts, or large; else NULL */
+    const char *refusal;      /* what is wrong with its body, for the answer; static text */
     struct buf stash;         /* read already, to be parsed when fewer answers are outstanding */
 
     /* Answers outstanding, in the order of their requests. */
@@ -40,6 +43,7 @@ struct conn {
     struct socket *socket; /* what the connection has become, or NULL */
 
     bool body;    /* CURRENT's head is complete */
+    bool storing; /* CURRENT is complete, and waits for the files of its body to be written */
     bool held;    /* the last request may change the protocol: its answer decides what comes next */
     bool eof;     /* the client sends no more */
     bool closing; /* no request is read any more; close when the answers are out */

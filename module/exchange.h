@@ -61,6 +61,7 @@ enum item_kind {
     ITEM_ANSWER, /* an exchange, handed back with what is left to write */
     ITEM_PIECE,  /* bytes of a growing answer, or to a WebSocket */
     ITEM_SOCKET, /* an exchange becomes a WebSocket: struct socket */
+    ITEM_FILES,  /* a request with temporary files that nobody looks at any more */
     ITEM_LISTEN, /* a server to start */
     ITEM_STOP,   /* a server to stop */
     ITEM_BELL    /* a new fd for the doorbell */
@@ -180,6 +181,12 @@ struct notice {
     int code;
     size_t reason_len;
     char reason[];
+};
+
+/* A request whose answer left before its handler was done with it. */
+struct leavings {
+    struct item item;
+    struct request request; /* owned */
 };
 
 /* All counts are for the leak tests and porter-report. */

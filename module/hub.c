@@ -4,7 +4,14 @@
 
 #include "hub.h"
 
+#include "spool.h"
+
+#include <fcntl.h>
 #include <time.h>
+#include <unistd.h>
+
+/* Emacs's select knows no fd from here on; below, there is place for its own. */
+#define EMACS_FDS 1024
 
 /* More spare exchanges than any poll round needs; beyond it memory goes back. */
 #define SPARE_MAX 1024
@@ -34,6 +41,7 @@ struct exchange *hub_exchange(struct hub *hub)
 
 void hub_recycle(struct hub *hub, struct exchange *exchange)
 {
+    spool_discard_files(hub, &exchange->request);
     if (atomic_load_explicit(&hub->spare_count, memory_order_relaxed) >= SPARE_MAX) {
         exchange_free(exchange);
         return;
@@ -77,6 +85,15 @@ void hub_flush(struct hub *hub)
         !uv_is_active((uv_handle_t *)&hub->stale)) {
         uv_timer_start(&hub->stale, on_stale, STALE_MS, 0);
     }
+}
+
+int hub_move_up(int fd)
+{
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, EMACS_FDS);
+    if (high < 0)
+        return fd;
+    close(fd);
+    return high;
 }
 
 void hub_tick_within(struct hub *hub, uint64_t ms)

@@ -71,6 +71,10 @@ void hub_notify(struct hub *hub, struct item *notice);
 /* Hand the round's requests over: one lock and at most one byte for all of them. */
 void hub_flush(struct hub *hub);
 
+/* FD, moved out of the way of Emacs, which cannot select on high fds and so needs the low ones.  Where
+ * the limit does not allow that, low it is.  Thread: any. */
+int hub_move_up(int fd);
+
 /* Look at all timeouts within MS milliseconds at the latest. */
 void hub_tick_within(struct hub *hub, uint64_t ms);
 

@@ -56,6 +56,12 @@ struct limits {
 #define LIMIT_WAIT_BYTES (1024 * 1024)
 #define LIMIT_WAIT_EXTRA_BYTES 128
 
+/* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
+ * form has some dozens of parts with heads of some hundred bytes. */
+#define LIMIT_PARTS 1000
+#define LIMIT_PART_HEAD_BYTES (16 * 1024)
+#define LIMIT_PARTS_TEXT_BYTES (1024 * 1024)
+
 /* Servers alive at once: the server's number travels in the low bits of a request's id. */
 #define LIMIT_SERVERS 255
 

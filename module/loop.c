@@ -5,6 +5,7 @@
 #include "loop.h"
 
 #include "conn.h"
+#include "spool.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,9 +19,6 @@
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
-
-/* Emacs's select knows no fd from here on; below, there is place for its own. */
-#define EMACS_FDS 1024
 
 /* Accepted at once, so that new connections do not keep the open ones waiting. */
 #define ACCEPT_MAX 64
@@ -84,17 +82,6 @@ static bool address_has_room(struct hub *hub, const struct server *server, const
     return true;
 }
 
-/* Out of the way of Emacs, which cannot select on high fds and so needs the low ones.  Where the
- * limit does not allow that, low it is. */
-static int move_up(int fd)
-{
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, EMACS_FDS);
-    if (high < 0)
-        return fd;
-    close(fd);
-    return high;
-}
-
 static void on_listener(uv_poll_t *handle, int status, int events)
 {
     struct listener *listener = handle->data;
@@ -120,7 +107,7 @@ static void on_listener(uv_poll_t *handle, int status, int events)
             }
             return;
         }
-        fd = move_up(fd);
+        fd = hub_move_up(fd);
         if (!address_has_room(hub, server, &peer)) {
             static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
                                          "Content-Length: 0\r\nConnection: close\r\n\r\n";
@@ -296,6 +283,13 @@ static void carry_out(struct loop *loop, struct command *command)
     free(command);
 }
 
+static void free_leavings(struct hub *hub, struct leavings *leavings)
+{
+    spool_discard_files(hub, &leavings->request);
+    request_clear(&leavings->request);
+    free(leavings);
+}
+
 static void drain_outbox(struct loop *loop)
 {
     struct hub *hub = &loop->hub;
@@ -313,6 +307,9 @@ static void drain_outbox(struct loop *loop)
             break;
         case ITEM_SOCKET:
             conn_upgrade(CONTAINER_OF(item, struct socket, item));
+            break;
+        case ITEM_FILES:
+            free_leavings(hub, CONTAINER_OF(item, struct leavings, item));
             break;
         case ITEM_LISTEN:
             start_server(loop, CONTAINER_OF(item, struct server, item));

@@ -307,8 +307,9 @@ static const char listen_doc[] =
     "order\n"
     "of `struct limits'.  HOSTS is a vector of lower-case names that Host may have.\n"
     "LOG is nil, or a vector [FORMAT TO-BUFFER FILE] with a number of `enum log_format'.\n"
+    "Large bodies are kept in DIRECTORY.\n"
     "Signal `file-error' when the address cannot be bound, or FILE not opened.\n\n"
-    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG)";
+    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY)";
 static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -332,6 +333,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     char *path = lisp_c_string(env, args[3]);
     char **hosts = get_strings(env, args[6]);
     struct log *log = get_log(env, args[7]);
+    char *directory = lisp_c_string(env, args[8]);
     struct server *server = NULL;
     address.host = host;
     address.path = path;
@@ -347,11 +349,13 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
             free(*each);
         free(hosts);
         log_free(log);
+        free(directory);
         return NULL;
     }
     server->limits = limits;
     server->log = log;
     server->allowed_hosts = hosts;
+    server->spool_directory = directory;
     if (!bridge_listen(&bridge, server)) {
         server_free(server);
         lisp_signal(env, "porter-error", "Too many servers", lisp_integer(env, LIMIT_SERVERS));
@@ -591,16 +595,89 @@ static bool is_form(const struct request *request)
                                                   value[len] == ' ' || value[len] == '\t');
 }
 
+/* The body of REQUEST, fetched from its file if need be.  False on a pending signal. */
+static bool load_body(emacs_env *env, const struct request *const_request)
+{
+    /* The loop has no use for the body while Emacs has the request. */
+    struct request *request = (struct request *)const_request;
+    if (!request->body_file || request->body.len)
+        return true;
+    if (body_file_read(request->body_file, &request->body))
+        return true;
+    lisp_signal(env, "porter-error", "Cannot read the body's file", NULL);
+    return false;
+}
+
 /* Where urlencoded parameters are: the query, then a form. */
-static size_t parameter_sources(const struct request *request, struct iovec sources[2])
+static size_t parameter_sources(emacs_env *env, const struct request *request,
+                                struct iovec sources[2])
 {
     size_t n = 0;
     if (request->query.len)
         sources[n++] = (struct iovec){(char *)request_at(request, request->query),
                                       request->query.len};
-    if (request->body.len && is_form(request))
+    if (request->body_bytes && is_form(request) && load_body(env, request) && request->body.len)
         sources[n++] = (struct iovec){request->body.data, request->body.len};
     return n;
+}
+
+/* The bytes of PART.  LOADED holds them, to be freed, when they come from a file; NULL on a
+ * pending signal. */
+static const char *part_content(emacs_env *env, const struct request *request,
+                                const struct part *part, struct buf *loaded)
+{
+    if (!part->file)
+        return request->body.len ? request->body.data + part->off : "";
+    if (body_file_read(part->file, loaded))
+        return loaded->len ? loaded->data : "";
+    lisp_signal(env, "porter-error", "Cannot read a part's file", NULL);
+    return NULL;
+}
+
+static emacs_value part_text(emacs_env *env, const struct request *request, struct span span)
+{
+    return lisp_text(env, request_text_at(request, span), span.len);
+}
+
+/* (NAME . VALUE), or (NAME (content . BYTES) (filename . F) (content-type . T)), with (file . F)
+ * instead of the content when that is in a file. */
+static emacs_value part_value(emacs_env *env, const struct request *request,
+                              const struct part *part)
+{
+    struct buf loaded = {0};
+    emacs_value value = lisp.nil;
+    const char *content = "";
+    if (!part->is_file || !part->file)
+        content = part_content(env, request, part, &loaded);
+    if (content && !part->is_file) {
+        value = lisp_text(env, content, (size_t)part->len);
+    } else if (content) {
+        emacs_value type = part->has_type ? part_text(env, request, part->type) : lisp.nil;
+        emacs_value where = part->file ? lisp_text(env, part->file->path, strlen(part->file->path))
+                                       : lisp_bytes(env, content, (size_t)part->len);
+        emacs_value elements[] = {
+            lisp_cons(env, env->intern(env, part->file ? "file" : "content"), where),
+            lisp_cons(env, env->intern(env, "filename"), part_text(env, request, part->filename)),
+            lisp_cons(env, env->intern(env, "content-type"), type),
+            lisp_cons(env, env->intern(env, "size"), lisp_integer(env, (intmax_t)part->len))};
+        value = lisp_list(env, elements, ARRAY_LEN(elements));
+    }
+    buf_free(&loaded);
+    if (lisp_failed(env))
+        return NULL;
+    return lisp_cons(env, part_text(env, request, part->name), value);
+}
+
+/* Push the parts of REQUEST before LIST, the last first: files, fields, or both. */
+static emacs_value push_parts(emacs_env *env, const struct request *request, bool fields,
+                              bool files, emacs_value list)
+{
+    for (uint32_t i = 0; i < request->parts_len && !lisp_failed(env); i++) {
+        const struct part *part = &request->parts[i];
+        if (part->is_file ? files : fields)
+            list = lisp_cons(env, part_value(env, request, part), list);
+    }
+    return list;
 }
 
 /* Push ("name" . "value") for each pair of SOURCE before LIST, the last first. */
@@ -671,12 +748,14 @@ static emacs_value parameters(emacs_env *env, ptrdiff_t nargs, emacs_value *args
     if (!request)
         return lisp.nil;
     struct iovec sources[2];
-    size_t n = parameter_sources(request, sources);
+    size_t n = parameter_sources(env, request, sources);
     bool form = !lisp_is_nil(env, args[1]);
     emacs_value list = lisp.nil;
     for (size_t i = 0; i < n; i++)
         if (form == (sources[i].iov_base == request->body.data))
             list = push_pairs(env, &sources[i], list);
+    if (form)
+        list = push_parts(env, request, true, false, list);
     return nreverse(env, list);
 }
 
@@ -712,7 +791,7 @@ static emacs_value parameter(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     if (!request)
         goto out;
     struct iovec sources[2];
-    size_t n = parameter_sources(request, sources);
+    size_t n = parameter_sources(env, request, sources);
     for (size_t i = 0; i < n; i++) {
         const char *at = sources[i].iov_base;
         struct pair pair;
@@ -722,6 +801,18 @@ static emacs_value parameter(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
             result = decoded_text(env, pair.value, pair.value_len, true);
             goto out;
         }
+    }
+    for (uint32_t i = 0; i < request->parts_len; i++) {
+        const struct part *part = &request->parts[i];
+        if (part->is_file || part->name.len != name.len ||
+            (name.len && memcmp(request_text_at(request, part->name), name.data, name.len) != 0))
+            continue;
+        struct buf loaded = {0};
+        const char *content = part_content(env, request, part, &loaded);
+        if (content)
+            result = lisp_text(env, content, (size_t)part->len);
+        buf_free(&loaded);
+        break;
     }
 out:
     buf_free(&name);
@@ -785,7 +876,7 @@ static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     if (!request)
         return lisp.nil;
     struct iovec sources[2];
-    size_t n = parameter_sources(request, sources);
+    size_t n = parameter_sources(env, request, sources);
     emacs_value list = lisp.nil;
     for (uint32_t i = request->header_len; i > 0 && !lisp_failed(env); i--) {
         const struct field *field = &request->fields[i - 1];
@@ -796,6 +887,7 @@ static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     emacs_value pairs = lisp.nil;
     for (size_t i = 0; i < n; i++)
         pairs = push_pairs(env, &sources[i], pairs);
+    pairs = push_parts(env, request, true, true, pairs);
     /* PAIRS has the last first: moved over one by one they come out in order. */
     while (!lisp_failed(env) && !lisp_is_nil(env, pairs)) {
         list = lisp_cons(env, env->funcall(env, lisp.car, 1, &pairs), list);
@@ -805,15 +897,61 @@ static emacs_value alist(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
                      list);
 }
 
-static const char body_doc[] = "The body of request ID, a unibyte string.";
+static const char body_doc[] =
+    "The body of request ID, a unibyte string; nil for one of which only the parts were kept.";
 static emacs_value body(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    const struct request *request = find_request(env, args[0]);
+    if (!request || request->body_is_parts)
+        return lisp.nil;
+    if (!load_body(env, request))
+        return NULL;
+    return lisp_bytes(env, request->body.data, request->body.len);
+}
+
+static const char body_file_doc[] = "The file name of the body of request ID, or nil.";
+static emacs_value body_file(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    const struct request *request = find_request(env, args[0]);
+    if (!request || !request->body_file)
+        return lisp.nil;
+    return lisp_text(env, request->body_file->path, strlen(request->body_file->path));
+}
+
+static const char files_doc[] = "The parts of request ID that are files, in order.";
+static emacs_value files(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
     (void)data;
     const struct request *request = find_request(env, args[0]);
     if (!request)
         return lisp.nil;
-    return lisp_bytes(env, request->body.data, request->body.len);
+    return nreverse(env, push_parts(env, request, false, true, lisp.nil));
+}
+
+static const char keep_file_doc[] =
+    "Do not delete FILE, one of the files of request ID.  Nil when it is none.\n\n(fn ID FILE)";
+static emacs_value keep_file(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    const struct request *request = find_request(env, args[0]);
+    char *path = lisp_c_string(env, args[1]);
+    emacs_value result = lisp.nil;
+    struct body_file **file;
+    for (uint32_t i = 0; path && request && (file = request_file((struct request *)request, i));
+         i++) {
+        if (strcmp((*file)->path, path) != 0)
+            continue;
+        (*file)->taken = true;
+        result = lisp.t;
+    }
+    free(path);
+    return lisp_failed(env) ? NULL : result;
 }
 
 static const char remote_doc[] =
@@ -1274,7 +1412,7 @@ static const struct {
     {"porter--mod-ring", 0, ring, ring_doc},
     {"porter--mod-stop-loop", 1, stop_loop, stop_loop_doc},
     {"porter--mod-log", 2, log_lines, log_doc},
-    {"porter--mod-listen", 8, listen_at, listen_doc},
+    {"porter--mod-listen", 9, listen_at, listen_doc},
     {"porter--mod-stop", 1, stop, stop_doc},
     {"porter--mod-statistics", 1, statistics, statistics_doc},
     {"porter--mod-counts", 0, counts, counts_doc},
@@ -1292,6 +1430,9 @@ static const struct {
     {"porter--mod-headers", 2, headers, headers_doc},
     {"porter--mod-alist", 1, alist, alist_doc},
     {"porter--mod-body", 1, body, body_doc},
+    {"porter--mod-body-file", 1, body_file, body_file_doc},
+    {"porter--mod-files", 1, files, files_doc},
+    {"porter--mod-keep-file", 2, keep_file, keep_file_doc},
     {"porter--mod-remote", 1, remote, remote_doc},
     {"porter--mod-head", 3, head, head_doc},
     {"porter--mod-send", 2, send_string, send_doc},

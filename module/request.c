@@ -7,15 +7,69 @@
 #include "check.h"
 #include "limits.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 struct request *request_new(void)
 {
     return calloc(1, sizeof(struct request));
 }
 
+void body_file_free(struct body_file *file)
+{
+    if (!file)
+        return;
+    if (file->path && !file->taken)
+        unlink(file->path);
+    free(file->path);
+    free(file);
+}
+
+bool body_file_read(const struct body_file *file, struct buf *buf)
+{
+    size_t before = buf->len;
+    int fd = open(file->path, O_RDONLY | O_CLOEXEC);
+    bool good = fd >= 0 && buf_reserve(buf, (size_t)file->bytes, SIZE_MAX);
+    while (good && buf->len - before < file->bytes) {
+        ssize_t n = read(fd, buf->data + buf->len, (size_t)file->bytes - (buf->len - before));
+        if (n < 0 && errno == EINTR)
+            continue;
+        good = n > 0;
+        if (good)
+            buf->len += (size_t)n;
+    }
+    if (fd >= 0)
+        close(fd);
+    if (!good)
+        buf->len = before;
+    return good;
+}
+
+struct body_file **request_file(struct request *request, uint32_t n)
+{
+    if (request->body_file && n-- == 0)
+        return &request->body_file;
+    for (uint32_t i = 0; i < request->parts_len; i++)
+        if (request->parts[i].file && n-- == 0)
+            return &request->parts[i].file;
+    return NULL;
+}
+
+static void free_body(struct request *request)
+{
+    for (struct body_file **file; (file = request_file(request, 0)); *file = NULL)
+        body_file_free(*file);
+    free(request->parts);
+    request->parts = NULL;
+    buf_free(&request->texts);
+}
+
 void request_reset(struct request *request)
 {
+    if (request->body_file || request->parts)
+        free_body(request);
     struct request kept = {
         .head = request->head,
         .body = request->body,
@@ -34,6 +88,7 @@ void request_reset(struct request *request)
 
 void request_clear(struct request *request)
 {
+    free_body(request);
     buf_free(&request->head);
     buf_free(&request->body);
     free(request->fields);

@@ -20,6 +20,26 @@ struct field {
     struct span value; /* without the blanks around it */
 };
 
+/* A temporary file with a body, or with a part of one.  It is deleted with its request, unless it was
+ * taken over. */
+struct body_file {
+    char *path;
+    uint64_t bytes;
+    bool taken;
+};
+
+/* One part of a multipart/form-data body (RFC 7578).  Spans are of the request's TEXTS. */
+struct part {
+    struct span name;
+    struct span filename; /* when is_file */
+    struct span type;     /* when has_type */
+    bool is_file;         /* it has a file name, perhaps an empty one */
+    bool has_type;
+    uint64_t off; /* of the content in the request's body, unless it is in FILE */
+    uint64_t len;
+    struct body_file *file; /* owned, or NULL */
+};
+
 /* The methods that Porter knows; any other token is answered 501 by the parser. */
 enum method {
     METHOD_NONE = 0,
@@ -57,7 +77,13 @@ enum method {
 
 struct request {
     struct buf head; /* the bytes of request line, fields and trailers, as received */
-    struct buf body; /* decoded of chunking; empty while another sink takes it */
+    struct buf body; /* decoded of chunking; empty when it is in BODY_FILE */
+
+    struct body_file *body_file; /* owned: the whole body, when it is large; else NULL */
+    struct part *parts;          /* of a form, in order; see body_is_parts */
+    uint32_t parts_len;
+    uint32_t parts_capacity;
+    struct buf texts; /* names, file names and types of the parts */
 
     struct field *fields; /* all field lines in order, the trailers behind the header */
     uint32_t fields_len;
@@ -78,6 +104,7 @@ struct request {
     bool expects_continue; /* Expect: 100-continue, on 1.1 and with a body to come */
     bool upgrade;          /* Connection: upgrade and an Upgrade field */
     bool complete;
+    bool body_is_parts; /* of a large form BODY holds only the contents of small parts */
 };
 
 struct request *request_new(void);
@@ -91,6 +118,20 @@ static inline const char *request_at(const struct request *request, struct span 
 {
     return request->head.data + span.off;
 }
+
+static inline const char *request_text_at(const struct request *request, struct span span)
+{
+    return request->texts.len ? request->texts.data + span.off : "";
+}
+
+/* The Nth file of REQUEST, for N from 0 on, or NULL behind the last; *FILE is emptied by who takes it. */
+struct body_file **request_file(struct request *request, uint32_t n);
+
+/* Delete the file, unless it was taken over, and free FILE, which may be NULL. */
+void body_file_free(struct body_file *file);
+
+/* Append what is in FILE to BUF.  False, and nothing appended, when that fails. */
+bool body_file_read(const struct body_file *file, struct buf *buf);
 
 /* The first header field called NAME (lower case), or NULL.  Trailers are not looked at. */
 const struct field *request_field(const struct request *request, const char *name);

@@ -223,6 +223,7 @@ void server_free(struct server *server)
             free(*host);
     free(server->allowed_hosts);
     log_free(server->log);
+    free(server->spool_directory);
     free(server);
     atomic_fetch_sub_explicit(&live_count, 1, memory_order_relaxed);
 }

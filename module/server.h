@@ -35,10 +35,11 @@ struct server {
     uint32_t
         number; /* Lisp's name for it, below LIMIT_SERVERS; free again after ITEM_SERVER_GONE */
     struct limits limits;
-    bool loopback_only;   /* check Host against loopback names and ALLOWED_HOSTS */
-    char **allowed_hosts; /* lower case, NULL at the end; NULL for none */
-    char *path;           /* of a Unix-domain socket, or NULL */
-    struct log *log;      /* or NULL */
+    bool loopback_only;    /* check Host against loopback names and ALLOWED_HOSTS */
+    char **allowed_hosts;  /* lower case, NULL at the end; NULL for none */
+    char *path;            /* of a Unix-domain socket, or NULL */
+    struct log *log;       /* or NULL */
+    char *spool_directory; /* for the files of large bodies, without a slash at the end */
     struct listener listeners[SERVER_LISTENERS_MAX];
     uint32_t listeners_count;
 

@@ -1,0 +1,318 @@
+;;; porter-bodies-tests.el --- Forms with files, and large bodies  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Code:
+
+(require 'porter-test-helper)
+
+(defconst porter-bodies--type "multipart/form-data; boundary=fence7")
+
+(defun porter-bodies--part (disposition content &optional type)
+  "A part with DISPOSITION, CONTENT and TYPE."
+  (concat "--fence7\r\nContent-Disposition: form-data; " disposition "\r\n"
+          (and type (concat "Content-Type: " type "\r\n")) "\r\n" content "\r\n"))
+
+(defun porter-bodies--form (&rest parts)
+  "A form of PARTS, as bytes."
+  (encode-coding-string (concat (apply #'concat parts) "--fence7--\r\n") 'utf-8-unix))
+
+(defmacro porter-bodies--with (spec &rest body)
+  "Run BODY with a server; spooled files are in a directory of their own.
+SPEC is (SERVER DIRECTORY FUNCTION &rest ARGS)."
+  (declare (indent 1) (debug ((symbolp symbolp form &rest form) body)))
+  (pcase-let ((`(,server ,directory ,function . ,args) spec))
+    `(let ((,directory (make-temp-file "porter-bodies" t)))
+       (unwind-protect
+           (porter-test-with-server (,server ,function :spool-directory ,directory ,@args)
+             ,@body)
+         (delete-directory ,directory t)))))
+
+(defun porter-bodies--files (directory)
+  "The names of the files in DIRECTORY."
+  (directory-files directory t directory-files-no-dot-files-regexp))
+
+(defun porter-bodies--should-be-empty (directory)
+  "Fail unless DIRECTORY is soon empty."
+  (porter-test-wait (lambda () (null (porter-bodies--files directory)))
+                    3 "Left: %S" (lambda () (porter-bodies--files directory))))
+
+(defun porter-bodies--bytes (file)
+  "The bytes of FILE."
+  (with-temp-buffer
+    (set-buffer-multibyte nil)
+    (insert-file-contents-literally file)
+    (buffer-string)))
+
+(defun porter-bodies--noise (len)
+  "LEN bytes, all values among them, with many line ends and dashes."
+  (let ((bytes (make-string len 0)) (state 1))
+    (dotimes (i len)
+      (setq state (logand (+ (* state 1103515245) 12345) #x7fffffff))
+      (aset bytes i (pcase (logand (ash state -16) 7)
+                      (0 ?\r) (1 ?\n) (2 ?-) (_ (logand (ash state -8) 255)))))
+    bytes))
+
+(ert-deftest porter-bodies-form-with-files ()
+  "Fields are strings in headers, files are alists."
+  (let (headers files param missing form raw)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (setq headers (slot-value request 'headers)
+                        files (porter-request-files request)
+                        param (porter-request-param request "title")
+                        missing (porter-request-param request "f" 'none)
+                        form (porter-request-form request)
+                        raw (porter-request-body request))
+                  (porter-test-answer request "ok")))
+      (let ((body (porter-bodies--form
+                   (porter-bodies--part "name=\"title\"" "Grüße")
+                   (porter-bodies--part "name=\"f\"; filename=\"名前.txt\"" "a\r\nb" "text/plain")
+                   (porter-bodies--part "name=\"empty\"; filename=\"\"" ""))))
+        (should (equal 200 (porter-test-response-status
+                            (porter-test-post server "/x?q=1" body
+                                              (cons "Content-Type" porter-bodies--type)))))
+        (should (equal body raw))
+        (should (equal param "Grüße"))
+        (should (equal missing 'none))
+        (should (equal form '(("title" . "Grüße"))))
+        (should (equal files '(("f" (content . "a\r\nb") (filename . "名前.txt")
+                                (content-type . "text/plain") (size . 4))
+                               ("empty" (content . "") (filename . "")
+                                (content-type) (size . 0)))))
+        (should (equal (butlast headers (- (length headers) 5))
+                       `((:POST . "/x") ("q" . "1") ("title" . "Grüße") ,@files)))))))
+
+(ert-deftest porter-bodies-bad-form-is-400-without-a-handler ()
+  "A form without its last boundary, or with a part that cannot be, calls nobody."
+  (let ((calls 0))
+    (porter-test-with-server
+        (server (lambda (request) (cl-incf calls) (porter-test-answer request "ok")))
+      (dolist (body '("" "--fence7\r\n" "no form at all"
+                      "--fence7\r\nContent-Disposition: form-data; name=a\r\n\r\nx"
+                      "--fence7\r\nX: y\r\n\r\nx\r\n--fence7--"))
+        (should (equal (if (equal body "") 200 400)
+                       (porter-test-response-status
+                        (porter-test-post server "/" body
+                                          (cons "Content-Type" porter-bodies--type))))))
+      (should (equal calls 1))
+      (should (equal 400 (porter-test-response-status
+                          (porter-test-post server "/" "--x--"
+                                            '("Content-Type" . "multipart/form-data"))))))))
+
+(ert-deftest porter-bodies-large-body-is-a-file ()
+  "A body from the threshold on is in a file that goes when the answer is finished."
+  (let ((noise (porter-bodies--noise 300000)) seen)
+    (porter-bodies--with
+        (server directory
+                (lambda (request)
+                  (let ((file (porter-request-body-file request)))
+                    (setq seen (list (and file (equal noise (porter-bodies--bytes file)))
+                                     (and file (file-modes file))
+                                     (equal noise (porter-request-body request))))
+                    (porter-test-answer request (if file "file" "memory"))
+                    ;; Finished, but the handler still runs.
+                    (push (and file (file-exists-p file)) seen)))
+                :spool-threshold 100000)
+      (should (equal "file" (porter-test-response-body (porter-test-post server "/" noise))))
+      (should (equal seen (list t t #o600 t)))
+      (porter-bodies--should-be-empty directory)
+      ;; Chunked: the length is not known before.
+      (porter-test-with-client (client server)
+        (porter-test-write client "POST / HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n")
+        (dotimes (i 30)
+          (porter-test-write client (concat "2710\r\n" (substring noise (* i 10000) (* (1+ i) 10000))
+                                            "\r\n")))
+        ;; Another one right behind it.
+        (porter-test-write client "0\r\n\r\nPOST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc")
+        (setq seen nil)
+        (should (equal "file" (porter-test-response-body (porter-test-read client))))
+        (should (equal "memory" (porter-test-response-body (porter-test-read client)))))
+      (porter-bodies--should-be-empty directory)
+      (setq noise (substring noise 0 99999))
+      (should (equal "memory" (porter-test-response-body (porter-test-post server "/" noise)))))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-files-can-be-kept ()
+  "A file that was taken over or renamed stays; one of an answer that is deferred too, until then."
+  (let (file process)
+    (porter-bodies--with
+        (server directory
+                (lambda (request)
+                  (setq file (porter-request-body-file request)
+                        process (porter-test-process request))
+                  (pcase (porter-request-path request)
+                    ("/keep" (should (equal file (porter-request-keep-file request file)))
+                     (should-not (porter-request-keep-file request "/no/such"))
+                     (porter-test-answer request "ok"))
+                    ("/rename" (rename-file file (concat file ".mine"))
+                     (porter-test-answer request "ok"))
+                    ("/later" :keep-alive)))
+                :spool-threshold 1000)
+      (let ((body (make-string 5000 ?x)))
+        (porter-test-post server "/keep" body)
+        (porter-test-pause 0.2)
+        (should (equal body (porter-bodies--bytes file)))
+        (delete-file file)
+        (porter-test-post server "/rename" body)
+        (porter-test-pause 0.2)
+        (should (equal body (porter-bodies--bytes (concat file ".mine"))))
+        (delete-file (concat file ".mine"))
+        (porter-test-with-client (client server)
+          (setq file nil)
+          (porter-test-write client (porter-test-request-bytes "POST" "/later" nil body))
+          (porter-test-wait (lambda () file) 3 "No request")
+          (porter-test-pause 0.1)
+          (should (equal body (porter-bodies--bytes file)))
+          (porter-respond process 200 nil "late")
+          (should (equal "late" (porter-test-response-body (porter-test-read client))))
+          (porter-bodies--should-be-empty directory))))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-large-form ()
+  "Of a large form the large parts are files, the small ones are as ever."
+  (let ((noise (porter-bodies--noise 200000)) (parts nil) raw file)
+    (porter-bodies--with
+        (server directory
+                (lambda (request)
+                  (setq parts (cl-remove-if-not (lambda (p) (stringp (car p)))
+                                                (slot-value request 'headers))
+                        raw (porter-request-body request)
+                        file (cdr (assq 'file (cdr (assoc "big" parts)))))
+                  (should (equal noise (porter-bodies--bytes file)))
+                  (should (equal "after" (porter-request-param request "after")))
+                  (should (equal noise (encode-coding-string
+                                        (porter-request-param request "text") 'raw-text-unix)))
+                  (porter-test-answer request "ok"))
+                :spool-threshold 50000)
+      (let ((response
+             (porter-test-fetch
+              server "POST" "/" (list (cons "Content-Type" porter-bodies--type))
+              (concat (encode-coding-string
+                       (concat (porter-bodies--part "name=before" "before")
+                               (porter-bodies--part "name=small; filename=s" "small"))
+                       'utf-8-unix)
+                      (porter-bodies--part "name=big; filename=b" noise)
+                      (porter-bodies--part "name=small2; filename=s" "small2")
+                      (porter-bodies--part "name=text" noise)
+                      (porter-bodies--part "name=after" "after")
+                      "--fence7--\r\n"))))
+        (should (equal 200 (porter-test-response-status response))))
+      (should (equal raw ""))
+      (should (equal (mapcar #'car parts) '("before" "small" "big" "small2" "text" "after")))
+      (should (equal "before" (cdr (assoc "before" parts))))
+      (should (equal "small" (cdr (assq 'content (cdr (assoc "small" parts))))))
+      (should (equal "small2" (cdr (assq 'content (cdr (assoc "small2" parts))))))
+      (should (equal 200000 (cdr (assq 'size (cdr (assoc "big" parts))))))
+      (porter-bodies--should-be-empty directory))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-every-threshold ()
+  "Where a form is when it becomes large makes no difference to its parts."
+  (let* ((body (porter-bodies--form
+                (porter-bodies--part "name=a" "first")
+                (porter-bodies--part "name=f; filename=x" "1\r\n--fence\r\n2")
+                (porter-bodies--part "name=b" "")))
+         (parts (lambda (request)
+                  (mapcar (lambda (p)
+                            (cons (car p)
+                                  (cond ((stringp (cdr p)) (cdr p))
+                                        ((cdr (assq 'content (cdr p))))
+                                        (t (porter-bodies--bytes (cdr (assq 'file (cdr p))))))))
+                          (append (porter-request-form request)
+                                  (porter-request-files request)))))
+         seen)
+    (cl-loop
+     for threshold from 1 to (1+ (length body)) by 3 do
+     (porter-bodies--with
+         (server directory
+                 (lambda (request)
+                   (setq seen (funcall parts request))
+                   (porter-test-answer request "ok"))
+                 :spool-threshold threshold)
+       (porter-test-with-client (client server)
+         (let ((bytes (porter-test-request-bytes
+                       "POST" "/" (list (cons "Content-Type" porter-bodies--type)) body)))
+           (porter-test-write client (substring bytes 0 (- (length bytes) (/ (length body) 2))))
+           (porter-test-pause 0.005)
+           (porter-test-write client (substring bytes (- (length bytes) (/ (length body) 2)))))
+         (should (equal 200 (porter-test-response-status (porter-test-read client)))))
+       (should (equal seen '(("a" . "first") ("b" . "") ("f" . "1\r\n--fence\r\n2"))))
+       (porter-bodies--should-be-empty directory)))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-large-urlencoded-form ()
+  "An urlencoded form that went to a file has its parameters."
+  (porter-bodies--with
+      (server directory
+              (lambda (request)
+                (porter-test-answer
+                 request (format "%s %s %d" (and (porter-request-body-file request) t)
+                                 (porter-request-param request "b")
+                                 (length (porter-request-form request)))))
+              :spool-threshold 1000)
+    (should (equal "t yes 3"
+                   (porter-test-response-body
+                    (porter-test-post server "/"
+                                      (concat "a=" (make-string 5000 ?x) "&b=yes&c=")
+                                      '("Content-Type" . "application/x-www-form-urlencoded")))))))
+
+(ert-deftest porter-bodies-client-leaves-during-upload ()
+  "What a client that leaves has sent is deleted."
+  (let ((noise (porter-bodies--noise 400000)) (calls 0))
+    (porter-bodies--with
+        (server directory
+                (lambda (request) (cl-incf calls) (porter-test-answer request "ok"))
+                :spool-threshold 1000)
+      (porter-test-with-client (client server)
+        (porter-test-write client (concat "POST / HTTP/1.1\r\nHost: localhost\r\n"
+                                          "Content-Length: 1000000\r\n\r\n" noise))
+        (porter-test-wait (lambda () (porter-bodies--files directory)) 3 "No file"))
+      (porter-bodies--should-be-empty directory)
+      ;; Refused in the middle of it.
+      (porter-test-with-client (client server)
+        (porter-test-write client (concat "POST / HTTP/1.1\r\nHost: localhost\r\n"
+                                          "Transfer-Encoding: chunked\r\n\r\n"
+                                          "61a80\r\n" noise "\r\nxyz\r\n"))
+        (should (equal 400 (porter-test-response-status (porter-test-read client)))))
+      (porter-bodies--should-be-empty directory)
+      (should (equal calls 0)))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-no-place-to-store ()
+  "When the file cannot be written the client hears so, and the connection ends."
+  (porter-test-with-server (server #'porter-test-hello :spool-threshold 1000
+                                   :spool-directory "/nonexistent/porter")
+    (porter-test-with-client (client server)
+      (porter-test-write client (porter-test-request-bytes "POST" "/" nil (make-string 5000 ?x)))
+      (should (equal 507 (porter-test-response-status (porter-test-read client))))
+      (porter-test-should-close client))
+    (porter-test-should-serve server))
+  (porter-test-should-come-to-rest))
+
+(ert-deftest porter-bodies-urlencoded-is-linear ()
+  "Twice as much urlencoded data in pieces of a kilobyte takes at most 2.3 times as long."
+  (let (seconds)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (porter-request-param request "last")
+                  (porter-test-answer request "ok")))
+      (dolist (kilobytes '(1024 2048))
+        (push (cl-loop
+               repeat 3 minimize
+               (porter-test-with-client (client server)
+                 (let ((piece (concat "k=" (make-string 1021 ?v) "&"))
+                       (start (porter-test-now)))
+                   (porter-test-write
+                    client (format "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n"
+                                   (* 1024 kilobytes)))
+                   (dotimes (_ kilobytes) (porter-test-write client piece))
+                   (should (equal 200 (porter-test-response-status
+                                       (porter-test-read client nil 10))))
+                   (- (porter-test-now) start))))
+              seconds)))
+    ;; Below some milliseconds it is all noise.
+    (should (< (car seconds) (+ 0.02 (* 2.3 (cadr seconds)))))))
+
+(provide 'porter-bodies-tests)
+;;; porter-bodies-tests.el ends here
