@@ -14,6 +14,7 @@
 ;;; Code:
 
 (require 'cl-lib)
+(require 'subr-x)
 
 (define-error 'porter-error "Porter error")
 (define-error 'porter-module-error "Porter's module" 'porter-error)

@@ -740,7 +740,7 @@ Return (EXIT-STATUS . OUTPUT)."
 
 (defun porter-test--tmux (terminal &rest arguments)
   "Run tmux for TERMINAL with ARGUMENTS and return its output."
-  (let ((process-environment (append (list "LC_ALL=C.UTF-8" "TMUX=" "TMUX_PANE=")
+  (let ((process-environment (append (list "LC_ALL=C.UTF-8" "TMUX=" "TMUX_PANE=" "LD_PRELOAD")
                                      process-environment))
         (coding-system-for-read 'utf-8-unix)
         (coding-system-for-write 'utf-8-unix))
@@ -761,7 +761,9 @@ Return (EXIT-STATUS . OUTPUT)."
          (command (apply #'porter-test-emacs-command "-nw" arguments)))
     (porter-test--tmux terminal "new-session" "-d" "-x" "120" "-y" "30"
                        (mapconcat #'shell-quote-argument
-                                  `("env" ,(concat "HOME=" directory) "TERM=screen" ,@command)
+                                  `("env" ,(concat "HOME=" directory) "TERM=screen"
+                                    ,(concat "LD_PRELOAD=" (getenv "LD_PRELOAD"))
+                                    ,@command)
                                   " "))
     terminal))
 
