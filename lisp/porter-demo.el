@@ -367,7 +367,7 @@ function show(facts) {
   $('uptime').textContent = duration(facts.uptime);
   $('requests').textContent = facts.requests.toLocaleString('en');
   $('connections').textContent = facts.connections.toLocaleString('en');
-  if (before) {
+  if (before && now > before.at) {
     const rate = Math.max(0, (facts.requests - before.requests) * 1000 / (now - before.at));
     rates.push(rate);
     if (rates.length > 60) rates.shift();
