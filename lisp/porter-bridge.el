@@ -171,11 +171,12 @@ The same as LIMIT_DRAIN_US in limits.h.")
       (ignore-errors (delete-file path))
       (ignore-errors (delete-directory directory)))))
 
+(defvar read-process-output-max)        ; Emacs 27
+
 (defun porter--bell-pipe ()
   "A pipe process for the module to write to."
   (let ((process-adaptive-read-buffering nil)
         (read-process-output-max 4096))
-    (defvar read-process-output-max)
     (make-pipe-process
      :name " *porter-bell*" :buffer nil :noquery t :coding 'binary
      :filter #'porter--drain :sentinel #'porter--bell-sentinel)))

@@ -55,6 +55,9 @@ A matcher with another keyword is about the header of that name.")
 
 ;;;; Matchers
 
+(defvar byte-compile-warnings)
+(defvar byte-compile-verbose)
+
 (defun porter--compile-function (function)
   "FUNCTION, made fast where that does not change what it means.
 A quoted lambda would have its macros expanded again at each call."
@@ -64,8 +67,6 @@ A quoted lambda would have its macros expanded again at each call."
           (byte-compile-warnings nil)
           (byte-compile-verbose nil)
           (inhibit-message t))
-      (defvar byte-compile-warnings)
-      (defvar byte-compile-verbose)
       (or (ignore-errors (byte-compile function)) function)))
    ((or (functionp function)
         ;; May be defined later, and over again.
