@@ -446,6 +446,8 @@ void conn_answer(struct hub *hub, struct exchange *exchange)
     struct conn *conn = exchange->conn;
     int state = exchange_state(exchange);
     exchange->server->out_count--;
+    if (exchange->server->phase == SERVER_STOPPING)
+        hub_tick_within(hub, 0); /* it may be the last */
     atomic_store(&exchange->state, EXCHANGE_LOOP);
     if (!conn) {
         hub_recycle(hub, exchange);
