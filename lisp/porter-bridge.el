@@ -149,7 +149,9 @@ The same as LIMIT_DRAIN_US in limits.h.")
   (when (and (eq process porter--bell) (not (process-live-p process)))
     (setq porter--bell nil)
     (condition-case err
-        (porter--bell-open)
+        (progn (porter--bell-open)
+               ;; The old one may have taken an unread byte along.
+               (porter--mod-ring))
       (error (message "Porter: cannot restore its doorbell, stop its servers: %s"
                       (error-message-string err))))))
 

@@ -627,8 +627,10 @@ static void count_taken(struct bridge *bridge, struct exchange *exchange,
 
 bool bridge_begin(struct bridge *bridge, uint64_t budget_us)
 {
-    if (bridge->depth >= BRIDGE_DEPTH_MAX)
+    if (bridge->depth >= BRIDGE_DEPTH_MAX) {
+        bridge->unheard = true;
         return false;
+    }
     bridge->depth++;
     bridge->deadline_ns = now_ns() + budget_us * 1000;
     if (bridge->loop)
@@ -654,6 +656,17 @@ static bool take_request(struct bridge *bridge, struct exchange *exchange)
     return false;
 }
 
+/* Let the loop know how the drain gets on: see hub.c. */
+static void report(struct bridge *bridge)
+{
+    struct hub *hub = &bridge->loop->hub;
+    bool backlog = bridge->todo.first != NULL;
+    unsigned taken = atomic_load_explicit(&hub->taken_count, memory_order_relaxed);
+    atomic_store_explicit(&hub->taken_count, taken + 1, memory_order_relaxed);
+    if (atomic_load_explicit(&hub->backlog, memory_order_relaxed) != backlog)
+        atomic_store(&hub->backlog, backlog);
+}
+
 void bridge_take(struct bridge *bridge, struct bridge_event *event)
 {
     event->kind = BRIDGE_NOTHING;
@@ -671,6 +684,7 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             return;
     }
     for (struct item *item; (item = list_pop(&bridge->todo));) {
+        report(bridge);
         if (item->kind == ITEM_REQUEST) {
             struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
             if (!take_request(bridge, exchange))
@@ -737,6 +751,10 @@ bool bridge_end(struct bridge *bridge)
     if (!bridge->loop)
         return false;
     bridge_settle(bridge);
+    /* The byte was read: left at RUNG, the bell would never ring again. */
+    if (bridge->unheard)
+        bell_answer(&bridge->loop->hub.bell);
+    bridge->unheard = false;
     if (bridge->todo.first)
         return true;
     bell_rest(&bridge->loop->hub.bell);

@@ -54,6 +54,7 @@ struct bridge {
     struct loop *loop; /* NULL: not started */
     struct server *servers[LIMIT_SERVERS + 1];
     uint32_t depth; /* of drains under way: a handler that waits may cause another one */
+    bool unheard;   /* the bell rang, and no drain could begin */
 
     struct kept kept[BRIDGE_DEPTH_MAX + 1]; /* by depth */
 

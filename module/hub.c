@@ -23,6 +23,8 @@
 /* So long a drain under way may leave the inbox alone before it is rung for.  Longer than a plain handler
  * takes, shorter than who waits for a nested request would notice. */
 #define STALE_MS 2
+/* While ringing does not help, look again ever later, up to this. */
+#define STALE_MS_MAX 16
 
 const struct format_clock *hub_clock(struct hub *hub)
 {
@@ -64,14 +66,28 @@ void hub_notify(struct hub *hub, struct item *notice)
         hub_flush(hub);
 }
 
-/* A drain is under way, and it has not come back to the inbox: its handler works or waits.  In case it
- * waits, ring. */
+static void on_stale(uv_timer_t *timer);
+
+static void watch(struct hub *hub, unsigned ms)
+{
+    hub->stale_ms = ms;
+    hub->stale_taken = atomic_load_explicit(&hub->taken_count, memory_order_relaxed);
+    uv_timer_start(&hub->stale, on_stale, ms, 0);
+}
+
+/* Something waits.  When nothing was taken since the last look the handler of a drain under way works
+ * or waits.  In case it waits, ring. */
 static void on_stale(uv_timer_t *timer)
 {
     struct hub *hub = timer->data;
-    if (!queue_filled(&hub->inbox))
+    if (!queue_filled(&hub->inbox) && !atomic_load(&hub->backlog))
         return;
+    if (hub->stale_taken != atomic_load_explicit(&hub->taken_count, memory_order_relaxed)) {
+        watch(hub, STALE_MS);
+        return;
+    }
     bell_ring_from_loop(&hub->bell, true);
+    watch(hub, hub->stale_ms < STALE_MS_MAX ? hub->stale_ms * 2 : STALE_MS_MAX);
 }
 
 void hub_flush(struct hub *hub)
@@ -81,10 +97,8 @@ void hub_flush(struct hub *hub)
     queue_push_list(&hub->inbox, &hub->deliveries);
     hub->deliveries_count = 0;
     bell_ring_from_loop(&hub->bell, false);
-    if (atomic_load(&hub->bell.state) == BELL_DRAINING &&
-        !uv_is_active((uv_handle_t *)&hub->stale)) {
-        uv_timer_start(&hub->stale, on_stale, STALE_MS, 0);
-    }
+    if (!uv_is_active((uv_handle_t *)&hub->stale))
+        watch(hub, STALE_MS);
 }
 
 int hub_move_up(int fd)

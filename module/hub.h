@@ -39,6 +39,12 @@ struct hub {
     uint64_t tick_due_ms;
     void (*on_tick)(uv_timer_t *timer);
     uv_timer_t stale; /* rings for requests that a drain under way does not look at */
+    unsigned stale_ms; /* its current period */
+    unsigned stale_taken; /* TAKEN_COUNT when it was started */
+
+    /* Emacs's, for STALE. */
+    atomic_uint taken_count; /* items of the inbox that it has dealt with; wraps */
+    atomic_bool backlog;     /* it has more of them, out of the inbox */
 
     struct frame_pool frames; /* of all WebSockets */
     struct deflater *deflater;

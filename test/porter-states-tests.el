@@ -1,0 +1,77 @@
+;;; porter-states-tests.el --- What happens between the threads  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; States that a client, or an unlucky moment, can force: bells that ring into a drain that may
+;; not nest, answers on their way while another handler waits, clients that leave while nobody
+;; reads from them, memory and descriptors that run out.
+
+;;; Code:
+
+(require 'porter-test-helper)
+
+(defun porter-states--wait-until (predicate seconds)
+  "Wait as a handler may, until PREDICATE is non-nil or SECONDS are over."
+  (let ((end (+ (float-time) (* seconds porter-test-patience))))
+    (while (and (not (funcall predicate)) (< (float-time) end))
+      (accept-process-output nil 0.01))))
+
+(defun porter-states--request (target &optional version headers)
+  "The bytes of a GET of TARGET in HTTP/VERSION (1.1) with the lines HEADERS."
+  (format "GET %s HTTP/%s\r\nHost: localhost\r\n%s\r\n" target (or version "1.1")
+          (or headers "")))
+
+;;;; The bell
+
+;; Everything here runs in one thread: what the innermost handler does not do, nobody does.
+(ert-deftest porter-states-bell-beyond-the-depth ()
+  "A ring while no drain may nest any more does not leave the bell dumb."
+  (let ((depth 0) (released nil) (clients nil) server ask)
+    (porter-test-with-server
+        (s (lambda (request)
+             (when (equal (porter-request-path request) "/deep")
+               (cl-incf depth)
+               (if (< depth 8)
+                   (progn (funcall ask "/deep")
+                          (porter-states--wait-until (lambda () released) 2))
+                 ;; The deepest drain: another request comes, is rung for in vain, and is
+                 ;; then taken by this drain itself, since its time is not over.
+                 (let ((end (+ (float-time) 0.0055)))
+                   (funcall ask "/ninth")
+                   (while (< (float-time) end) (accept-process-output nil 0.001)))
+                 (setq released t)))
+             (porter-test-answer request "x")))
+      (setq server s
+            ask (lambda (path)
+                  (push (porter-test-open server) clients)
+                  (porter-test-write (car clients) (porter-states--request path))))
+      (unwind-protect
+          (dotimes (_ 10)
+            (setq depth 0 released nil)
+            (funcall ask "/deep")
+            (porter-test-wait (lambda () released) 5 "Only %d drains nested" (lambda () depth))
+            (should (equal "x" (porter-test-get-body server "/"))))
+        (mapc #'porter-test-close clients)))))
+
+(ert-deftest porter-states-waiting-handler-lets-the-rest-of-its-batch-in ()
+  "Of two requests that came together the first may wait for what the second's handler does."
+  (let (second waited)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (if (equal (porter-request-path request) "/second")
+                      (setq second t)
+                    (let ((start (float-time)))
+                      (porter-states--wait-until (lambda () second) 3)
+                      (setq waited (- (float-time) start))))
+                  (porter-test-answer request (porter-request-path request))))
+      (porter-test-with-client (client server)
+        (porter-test-write client (concat (porter-states--request "/first")
+                                          (porter-states--request "/second")))
+        (should (equal "/first" (porter-test-response-body (porter-test-read client))))
+        (should (equal "/second" (porter-test-response-body (porter-test-read client))))
+        (should (< waited 1))))))
+
+(provide 'porter-states-tests)
+;;; porter-states-tests.el ends here
