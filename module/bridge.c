@@ -15,6 +15,9 @@
 
 #define CHAIN_MAX 64
 
+/* A larger answer does not wait for its follower's handler: little would be won. */
+#define JOIN_BYTES_MAX (16 * 1024)
+
 /* Finished answers are not held back longer than this while other handlers run. */
 #define HOLD_NS (300 * 1000)
 
@@ -246,6 +249,14 @@ void bridge_settle(struct bridge *bridge)
     push_done(bridge);
 }
 
+/* An answer was finished.  What the loop has to do with it cannot wait: the next handler may run for
+ * long, or this one's drain is under a handler that waits and a timer has answered. */
+static void settle_soon(struct bridge *bridge)
+{
+    if (!bridge->depth || bridge->wake)
+        bridge_settle(bridge);
+}
+
 /* ---- answering ---- */
 
 static struct format_context context_of(const struct exchange *exchange)
@@ -276,7 +287,7 @@ static bool chain_may_grow(const struct bridge *bridge, const struct exchange *l
 {
     const struct item *item = bridge->todo.first;
     return item && item->kind == ITEM_REQUEST && bridge->chain_len < CHAIN_MAX &&
-           !last->reply.close &&
+           !last->reply.close && wire_bytes(last) <= JOIN_BYTES_MAX &&
            follows(CONTAINER_OF(item, struct exchange, item), last->conn_number, last->sequence);
 }
 
@@ -381,8 +392,7 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
         exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING);
         hand_back_exchange(bridge, exchange, true);
     }
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
     return FORMAT_OK;
 }
 
@@ -391,8 +401,7 @@ static void let_go(struct bridge *bridge, struct exchange *exchange)
 {
     slot_release(bridge, atomic_load(&exchange->id));
     hand_back_exchange(bridge, exchange, false);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
 }
 
 void bridge_defer(struct bridge *bridge, struct exchange *exchange)
@@ -420,8 +429,7 @@ void bridge_abort(struct bridge *bridge, struct exchange *exchange)
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING))
         exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING);
     hand_back_exchange(bridge, exchange, true);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
 }
 
 /* ---- WebSockets ---- */
@@ -815,8 +823,7 @@ bool bridge_log(struct bridge *bridge, struct server *server, struct buf *lines)
     batch->lines = *lines;
     *lines = (struct buf){0};
     hand_back(bridge, &batch->item, true);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
     return true;
 }
 

@@ -73,5 +73,37 @@
         (should (equal "/second" (porter-test-response-body (porter-test-read client))))
         (should (< waited 1))))))
 
+;;;; Answers on their way
+
+(ert-deftest porter-states-stream-ends-while-another-handler-waits ()
+  "The end of a growing answer, given by a timer, does not wait for a handler below it."
+  (let (stream)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (let ((process (porter-test-process request)))
+                    (if (equal (porter-request-path request) "/stream")
+                        (progn (setq stream process)
+                               (porter-response-header process 200)
+                               (porter-send process "begin")
+                               :keep-alive)
+                      (run-at-time 0.1 nil #'porter-finish stream)
+                      (porter-states--wait-until #'ignore (/ 2.0 porter-test-patience))
+                      (porter-test-answer request "waited")))))
+      (porter-test-with-client (one server)
+        (porter-test-with-client (two server)
+          (porter-test-write one (porter-states--request "/stream"))
+          (porter-test-wait (lambda () stream) 3 "No request")
+          (porter-test-write two (porter-states--request "/wait"))
+          ;; The handler of the second answers inside this read.
+          (let (at)
+            (add-function :after (process-filter (porter-test-client-process one))
+                          (lambda (&rest _)
+                            (when (string-match-p "\r\n0\r\n\r\n" (porter-test-bytes one))
+                              (setq at (or at (float-time))))))
+            (let ((start (float-time)))
+              (should (equal "waited" (porter-test-response-body (porter-test-read two))))
+              (should at)
+              (should (< (- at start) 1)))))))))
+
 (provide 'porter-states-tests)
 ;;; porter-states-tests.el ends here
