@@ -36,6 +36,27 @@ and `porter-error' when the answer has a status already.  Return nil when it
 is finished."
   (porter--mod-head (porter--id process) code headers))
 
+(defun porter-add-header (process name value)
+  "Give the answer to PROCESS the header NAME with VALUE, strings.
+That may be before `porter-response-header' and its likes, by another function
+than calls those, and it stays when an error is answered instead.  Return nil
+when a part of the answer is out."
+  (porter--mod-extra (porter--id process) name value))
+
+(defun porter-early-hints (process &rest headers)
+  "Send an interim answer 103 with HEADERS to PROCESS, before the final one.
+So a browser can load what `(\"Link\" . \"</a.css>; rel=preload; as=style\")'
+names while the handler still works.  Return nil, and send nothing, when a part
+of the final answer is out or the client speaks HTTP/1.0."
+  (porter--mod-interim (porter--id process) 103 headers))
+
+(defun porter-trailers (process &rest headers)
+  "Let HEADERS stand behind the body of the answer to PROCESS.
+To be called before the answer is finished.  The client gets them when it speaks
+HTTP/1.1 and no Content-Length was declared; else they are dropped.  Signal
+`porter-invalid-header' for what must not be there, such as Content-Type."
+  (porter--mod-trailers (porter--id process) headers))
+
 (defun porter--flush-waiting ()
   "Flush the answers of `porter--flush-ids'."
   (let ((ids porter--flush-ids))
@@ -113,10 +134,118 @@ FORMAT-ARGS are those of `format', for the text."
 FORMAT-ARGS are those of `format', for the text."
   (porter--send-error process 500 "Internal Server Error" format-args))
 
-(defun porter-redirect (process location &optional code)
+(defun porter--url-encode (url)
+  "URL with what may not stand in a header percent-encoded as UTF-8.
+Signal `porter-invalid-header' for control characters."
+  (when (string-match-p "[\0-\x1f\x7f]" url)
+    (signal 'porter-invalid-header (list "Control character in a URL" url)))
+  (mapconcat (lambda (byte)
+               (if (or (> byte 126) (memq byte '(?\s ?\" ?< ?> ?\\ ?^ ?` ?{ ?|  ?})))
+                   (format "%%%02X" byte)
+                 (char-to-string byte)))
+             (if (multibyte-string-p url) (encode-coding-string url 'utf-8) url)
+             ""))
+
+(defun porter-redirect (process location &optional code local)
   "Answer PROCESS with a redirect to LOCATION, a URL or a path.
-CODE is the status, 302 by default."
-  (porter-respond process (or code 302) (list (cons "Location" location))))
+CODE is the status, 302 by default: 303 to make a GET of a POST, 307 or 308 to
+repeat the request as it is, 301 or 308 for ever.
+
+With LOCAL non-nil LOCATION has to be a path on this server.  Say so when it
+comes from the request, as from a parameter \"next\": else anyone can make
+links that begin at your server and end at another.  Signal `porter-error' when
+it is something else."
+  (unless (memq code '(nil 301 302 303 307 308))
+    (signal 'porter-invalid-status (list "Not a redirect" code)))
+  ;; Browsers take a backslash for a slash, and skip tabs and line breaks.
+  (when (and local (not (string-match-p "\\`/\\(?:[^/\\\0-\x20]\\|\\'\\)" location)))
+    (signal 'porter-error (list "Not a path on this server" location)))
+  (porter-respond process (or code 302)
+                  (list (cons "Location" (porter--url-encode location)))))
+
+;;;; Cookies
+
+(defun porter--cookie-attribute (name value)
+  "The attribute NAME of a cookie with VALUE, a string; \"\" for nil."
+  (cond ((null value) "")
+        ((string-match-p "\\`[\x20-\x3a\x3c-\x7e]*\\'" value)
+         (format "; %s=%s" name value))
+        (t (signal 'porter-invalid-header
+                   (list "Invalid attribute of a cookie" name value)))))
+
+(defconst porter--days ["Sun" "Mon" "Tue" "Wed" "Thu" "Fri" "Sat"])
+(defconst porter--months ["Jan" "Feb" "Mar" "Apr" "May" "Jun"
+                          "Jul" "Aug" "Sep" "Oct" "Nov" "Dec"])
+
+(defun porter-http-date (time)
+  "TIME, a Lisp time, as HTTP writes it: \"Tue, 01 Dec 2026 00:08:16 GMT\"."
+  (pcase-let ((`(,second ,minute ,hour ,day ,month ,year ,weekday)
+               (decode-time time t)))
+    (format "%s, %02d %s %04d %02d:%02d:%02d GMT" (aref porter--days weekday)
+            day (aref porter--months (1- month)) year
+            hour minute (truncate second))))
+
+(defun porter-set-cookie (name value &rest attributes)
+  "Return the header that sets cookie NAME to VALUE: (\"Set-Cookie\" . ...).
+It is an argument for `porter-response-header', or its car and cdr are some for
+`porter-add-header'.  VALUE nil deletes the cookie.
+
+ATTRIBUTES is a plist: `:path' (default \"/\"), `:domain', `:max-age' in
+seconds, `:expires' (a Lisp time), `:secure', `:http-only' (default t: hidden
+from scripts), `:same-site' (`lax' by default, `strict', `none', or nil to leave
+it to the browser).
+
+Signal `porter-invalid-header' for what browsers would refuse or misread:
+blanks, quotes, commas, semicolons, backslashes and what is not ASCII in VALUE,
+for which `url-hexify-string' is a remedy."
+  (let* ((get (lambda (key default)
+                (if (plist-member attributes key)
+                    (plist-get attributes key)
+                  default)))
+         (path (funcall get :path "/"))
+         (domain (funcall get :domain nil))
+         (max-age (if value (funcall get :max-age nil) 0))
+         (expires (funcall get :expires nil))
+         (same-site (funcall get :same-site 'lax))
+         (secure (funcall get :secure nil)))
+    (cl-loop for (key) on attributes by #'cddr
+             unless (memq key '(:path :domain :max-age :expires :secure
+                                      :http-only :same-site))
+             do (signal 'porter-invalid-header
+                        (list "Unknown attribute of a cookie" key)))
+    (unless (string-match-p "\\`[-!#$%&'*+.^_`|~0-9A-Za-z]+\\'" name)
+      (signal 'porter-invalid-header (list "Invalid name of a cookie" name)))
+    (unless (or (null value)
+                (string-match-p "\\`[!#-+--:<-[^-~]*\\'"
+                                (replace-regexp-in-string "]" "" value)))
+      (signal 'porter-invalid-header (list "Invalid value of a cookie" value)))
+    (unless (memq same-site '(nil lax strict none))
+      (signal 'porter-invalid-header (list "Invalid same-site" same-site)))
+    (unless (or (null max-age) (integerp max-age))
+      (signal 'porter-invalid-header (list "Invalid max-age" max-age)))
+    ;; Browsers drop such cookies without a word.
+    (when (and (not secure)
+               (or (eq same-site 'none)
+                   (let ((case-fold-search t))
+                     (string-match-p "\\`__\\(?:Host\\|Secure\\)-" name))))
+      (signal 'porter-invalid-header (list "This cookie has to be secure" name)))
+    (when (and (let ((case-fold-search t)) (string-match-p "\\`__Host-" name))
+               (or domain (not (equal path "/"))))
+      (signal 'porter-invalid-header
+              (list "A __Host- cookie has the path \"/\" and no domain" name)))
+    (cons "Set-Cookie"
+          (concat name "=" (or value "")
+                  (porter--cookie-attribute "Path" path)
+                  (porter--cookie-attribute "Domain" domain)
+                  (and max-age (format "; Max-Age=%d" max-age))
+                  (and expires (concat "; Expires=" (porter-http-date expires)))
+                  (and secure "; Secure")
+                  (and (funcall get :http-only t) "; HttpOnly")
+                  (and same-site
+                       (concat "; SameSite="
+                               (capitalize (symbol-name same-site))))))))
+
+;;;; JSON
 
 (defvar json-false)
 (defvar json-null)

@@ -40,6 +40,7 @@
 ;;; Code:
 
 (require 'porter-bridge)
+(require 'porter-guard)
 (require 'porter-ui)
 
 (porter-module--declare)

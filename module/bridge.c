@@ -293,15 +293,16 @@ static bool chain_may_grow(const struct bridge *bridge, const struct exchange *l
 
 static void send_whole(struct bridge *bridge, struct exchange *exchange)
 {
-    bool joins = joins_chain(bridge, exchange);
+    bool joins = !exchange->interim && joins_chain(bridge, exchange);
     if (!joins)
         write_chain(bridge);
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING)) {
         hand_back_exchange(bridge, exchange, false);
         return;
     }
-    if (!joins && !exchange->direct &&
-        !follows(exchange, bridge->written_conn, bridge->written_sequence)) {
+    if (UNLIKELY(exchange->interim) ||
+        (!joins && !exchange->direct &&
+         !follows(exchange, bridge->written_conn, bridge->written_sequence))) {
         hand_back_exchange(bridge, exchange, true);
         return;
     }
@@ -357,11 +358,28 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
     return status;
 }
 
+enum format_status bridge_interim(struct bridge *bridge, struct exchange *exchange,
+                                  struct buf *bytes)
+{
+    exchange->interim = true;
+    enum format_status status = push_piece(bridge, exchange, bytes, 0);
+    bridge_settle(bridge);
+    return status;
+}
+
 enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchange, bool keep)
 {
     struct reply *reply = &exchange->reply;
     exchange_id id = atomic_load(&exchange->id);
     enum format_status status;
+    if (UNLIKELY(reply->trailers.len > 0) && reply->phase == REPLY_OPEN) {
+        /* Only chunks have trailers. */
+        status = bridge_flush(bridge, exchange);
+        if (status != FORMAT_OK) {
+            bridge_abort(bridge, exchange);
+            return status;
+        }
+    }
     if (reply->phase == REPLY_OPEN) {
         struct format_context context = context_of(exchange);
         status = format_finish(reply, &context, date(bridge));

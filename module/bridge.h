@@ -126,6 +126,10 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
 /* Send what there is now, and let the answer grow. */
 enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange);
 
+/* Takes BYTES, an interim answer: send it before the final one. */
+enum format_status bridge_interim(struct bridge *bridge, struct exchange *exchange,
+                                  struct buf *bytes);
+
 /* The answer cannot be completed: end the connection in a way the client takes for an error. */
 void bridge_abort(struct bridge *bridge, struct exchange *exchange);
 

@@ -306,6 +306,11 @@ static void replace(struct conn *conn, struct exchange *old, struct exchange *be
     fresh->sequence = old->sequence;
     fresh->server = conn->server;
     fresh->delivered_ms = old->delivered_ms;
+    /* Interim answers that are out, perhaps in part, stay in front. */
+    fresh->pieces = old->pieces;
+    fresh->written = old->written;
+    atomic_store(&fresh->unsent_bytes, atomic_load(&old->unsent_bytes));
+    old->pieces = (struct item_list){0};
     fresh->log = old->log;
     old->log = NULL;
     fresh->next_on_conn = old->next_on_conn;

@@ -120,6 +120,7 @@ struct exchange {
 
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
+    bool interim; /* an interim answer is on its way through the loop: so goes the final one */
     int streamed_status; /* set before STREAMING, then left alone: the loop may read it */
 
     /* The loop's, always. */

@@ -200,11 +200,9 @@ static bool parse_length(const char *value, size_t len, uint64_t *length)
     return true;
 }
 
-enum format_status format_field(struct reply *reply, const char *name, size_t name_len,
-                                const char *value, size_t value_len)
+static enum format_status check_field(const char *name, size_t name_len, const char *value,
+                                      size_t value_len)
 {
-    if (reply->phase != REPLY_OPEN)
-        return FORMAT_STARTED;
     if (name_len == 0)
         return FORMAT_BAD_NAME;
     for (size_t i = 0; i < name_len; i++)
@@ -215,6 +213,29 @@ enum format_status format_field(struct reply *reply, const char *name, size_t na
         if (UNLIKELY((byte < 32 && byte != '\t') || byte == 127))
             return FORMAT_BAD_VALUE;
     }
+    return FORMAT_OK;
+}
+
+/* False, and nothing changed, when memory is out. */
+static bool put_field(struct buf *buf, const char *name, size_t name_len, const char *value,
+                      size_t value_len)
+{
+    size_t before = buf->len;
+    if (put(buf, name, name_len) && PUT_LITERAL(buf, ": ") && put(buf, value, value_len) &&
+        PUT_LITERAL(buf, "\r\n"))
+        return true;
+    buf->len = before;
+    return false;
+}
+
+enum format_status format_field(struct reply *reply, const char *name, size_t name_len,
+                                const char *value, size_t value_len)
+{
+    if (reply->phase != REPLY_OPEN)
+        return FORMAT_STARTED;
+    enum format_status status = check_field(name, name_len, value, value_len);
+    if (status != FORMAT_OK)
+        return status;
     switch (name[0] | 32) {
     case 'c':
         if (IS_NAME(name, name_len, "content-length")) {
@@ -246,12 +267,81 @@ enum format_status format_field(struct reply *reply, const char *name, size_t na
     default:
         break;
     }
-    size_t before = reply->head.len;
-    if (put(&reply->head, name, name_len) && PUT_LITERAL(&reply->head, ": ") &&
-        put(&reply->head, value, value_len) && PUT_LITERAL(&reply->head, "\r\n"))
-        return FORMAT_OK;
-    reply->head.len = before;
-    return FORMAT_NO_MEMORY;
+    return put_field(&reply->head, name, name_len, value, value_len) ? FORMAT_OK : FORMAT_NO_MEMORY;
+}
+
+enum format_status format_interim_start(struct reply *reply, int code)
+{
+    CHECK(reply->phase == REPLY_EMPTY);
+    if (code < 102 || code > 199) /* 100 is the loop's to say, 101 ends HTTP */
+        return FORMAT_BAD_STATUS;
+    char line[64];
+    int len = snprintf(line, sizeof line, "HTTP/1.1 %d %s\r\n", code, format_reason(code));
+    if (!put(&reply->head, line, (size_t)len))
+        return FORMAT_NO_MEMORY;
+    reply->status = code;
+    reply->phase = REPLY_OPEN;
+    return FORMAT_OK;
+}
+
+enum format_status format_interim_end(struct reply *reply)
+{
+    return PUT_LITERAL(&reply->head, "\r\n") ? FORMAT_OK : FORMAT_NO_MEMORY;
+}
+
+enum format_status format_extra(struct reply *reply, const char *name, size_t name_len,
+                                const char *value, size_t value_len)
+{
+    if (reply->phase != REPLY_EMPTY && reply->phase != REPLY_OPEN)
+        return FORMAT_STARTED;
+    enum format_status status = check_field(name, name_len, value, value_len);
+    if (status != FORMAT_OK)
+        return status;
+    if (IS_NAME(name, name_len, "content-length") || IS_NAME(name, name_len, "connection") ||
+        IS_NAME(name, name_len, "transfer-encoding") || IS_NAME(name, name_len, "date"))
+        return FORMAT_BAD_FRAMING;
+    return put_field(&reply->extra, name, name_len, value, value_len) ? FORMAT_OK
+                                                                      : FORMAT_NO_MEMORY;
+}
+
+enum format_status format_trailer(struct reply *reply, const char *name, size_t name_len,
+                                  const char *value, size_t value_len)
+{
+    /* What frames, routes, or says how to read the body comes too late behind it, and who merges
+     * trailers into the header must not be led astray. */
+    static const char *const forbidden[] = {"age",
+                                            "authorization",
+                                            "cache-control",
+                                            "connection",
+                                            "content-encoding",
+                                            "content-length",
+                                            "content-range",
+                                            "content-type",
+                                            "date",
+                                            "expires",
+                                            "host",
+                                            "keep-alive",
+                                            "location",
+                                            "proxy-authenticate",
+                                            "retry-after",
+                                            "set-cookie",
+                                            "te",
+                                            "trailer",
+                                            "transfer-encoding",
+                                            "upgrade",
+                                            "vary",
+                                            "warning",
+                                            "www-authenticate"};
+    if (reply->phase != REPLY_OPEN && reply->phase != REPLY_STREAMING)
+        return FORMAT_STARTED;
+    enum format_status status = check_field(name, name_len, value, value_len);
+    if (status != FORMAT_OK)
+        return status;
+    for (size_t i = 0; i < ARRAY_LEN(forbidden); i++)
+        if (is_name(name, name_len, forbidden[i], strlen(forbidden[i])))
+            return FORMAT_BAD_TRAILER;
+    return put_field(&reply->trailers, name, name_len, value, value_len) ? FORMAT_OK
+                                                                         : FORMAT_NO_MEMORY;
 }
 
 static bool put_length(struct buf *buf, uint64_t length)
@@ -270,6 +360,8 @@ static bool put_tail(struct reply *reply, const struct format_context *context,
 {
     if (!context->keep_alive)
         reply->close = true;
+    if (UNLIKELY(reply->extra.len > 0) && !put(&reply->head, reply->extra.data, reply->extra.len))
+        return false;
     if (!reply->has_date && !put(&reply->head, clock->line, clock->len))
         return false;
     if (reply->close) {
@@ -284,7 +376,7 @@ static bool put_tail(struct reply *reply, const struct format_context *context,
 
 static bool status_without_body(int status)
 {
-    return status == 204 || status == 304;
+    return status == 204 || status == 205 || status == 304;
 }
 
 enum format_status format_finish(struct reply *reply, const struct format_context *context,
@@ -295,6 +387,8 @@ enum format_status format_finish(struct reply *reply, const struct format_contex
     bool ok = true;
     if (reply->status == 204) {
         /* RFC 9110 section 8.6: no Content-Length. */
+    } else if (UNLIKELY(reply->status == 205)) {
+        ok = put_length(&reply->head, 0); /* section 15.3.6 */
     } else if (!reply->bodiless) {
         ok = put_length(&reply->head, reply->body.len);
     } else if (reply->body.len) {
@@ -322,7 +416,9 @@ enum format_status format_stream_start(struct reply *reply, const struct format_
     CHECK(reply->phase == REPLY_OPEN);
     reply->bodiless = context->head || status_without_body(reply->status);
     bool ok = true;
-    if (reply->has_length && reply->status != 204) {
+    if (UNLIKELY(reply->status == 205)) {
+        ok = put_length(&reply->head, 0);
+    } else if (reply->has_length && reply->status != 204) {
         ok = put_length(&reply->head, reply->length);
     } else if (!reply->bodiless) {
         if (context->http_1_0) {
@@ -371,7 +467,11 @@ enum format_status format_stream_end(struct reply *reply, struct buf *out)
     if (reply->bodiless)
         return FORMAT_OK;
     if (reply->chunked)
-        return buf_append(out, "0\r\n\r\n", 5, SIZE_MAX) ? FORMAT_OK : FORMAT_NO_MEMORY;
+        return buf_append(out, "0\r\n", 3, SIZE_MAX) &&
+                       buf_append(out, reply->trailers.data, reply->trailers.len, SIZE_MAX) &&
+                       buf_append(out, "\r\n", 2, SIZE_MAX)
+                   ? FORMAT_OK
+                   : FORMAT_NO_MEMORY;
     if (reply->has_length && reply->body_bytes < reply->length)
         reply->close = true;
     return FORMAT_OK;
@@ -390,7 +490,8 @@ enum format_status format_plain(struct reply *reply, int code, const char *detai
                        detail ? "\n" : "", detail ? detail : "");
     if (len < 0 || (size_t)len >= sizeof body)
         len = (int)strlen(body);
-    if (!PUT_LITERAL(&reply->head, "Content-Type: text/plain; charset=utf-8\r\n") ||
+    if (!PUT_LITERAL(&reply->head, "Content-Type: text/plain; charset=utf-8\r\n"
+                                   "X-Content-Type-Options: nosniff\r\n") ||
         (fields && !put(&reply->head, fields, strlen(fields))) ||
         !buf_append(&reply->body, body, (size_t)len, sizeof body))
         return FORMAT_NO_MEMORY;

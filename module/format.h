@@ -19,6 +19,7 @@ enum format_status {
     FORMAT_BAD_NAME,    /* a field name that is no token (RFC 9110 section 5.1) */
     FORMAT_BAD_VALUE,   /* CR, LF, NUL or another control byte in a field value (5.5) */
     FORMAT_BAD_FRAMING, /* a Content-Length that is no number, a Transfer-Encoding we do not do */
+    FORMAT_BAD_TRAILER, /* a field that must not be a trailer (6.5.1) */
     FORMAT_STARTED      /* the status line is out already */
 };
 
@@ -52,6 +53,18 @@ enum format_status format_field(struct reply *reply, const char *name, size_t na
 /* 101: the connection speaks PROTOCOL from now on.  Begin the head, and, behind more fields, end it. */
 enum format_status format_switch(struct reply *reply, const char *protocol);
 enum format_status format_switch_end(struct reply *reply, const struct format_clock *clock);
+
+/* Append one field line that will be in the head, whatever else is said, or forgotten. */
+enum format_status format_extra(struct reply *reply, const char *name, size_t name_len,
+                                const char *value, size_t value_len);
+
+/* Begin the head of an interim answer in the empty REPLY; fields follow, then format_interim_end. */
+enum format_status format_interim_start(struct reply *reply, int code);
+enum format_status format_interim_end(struct reply *reply);
+
+/* Append one field line to REPLY's trailers.  They reach the client when the answer is chunked. */
+enum format_status format_trailer(struct reply *reply, const char *name, size_t name_len,
+                                  const char *value, size_t value_len);
 
 /* The answer is all there: complete the head with Date, Content-Length and Connection.  A small
  * body is moved behind the head, so that both leave in one piece of memory. */

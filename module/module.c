@@ -82,6 +82,9 @@ static bool check_format(emacs_env *env, enum format_status status, emacs_value 
     case FORMAT_BAD_FRAMING:
         lisp_signal(env, "porter-invalid-header", "Porter frames the answer itself", data);
         break;
+    case FORMAT_BAD_TRAILER:
+        lisp_signal(env, "porter-invalid-header", "Not allowed as a trailer", data);
+        break;
     case FORMAT_STARTED:
         lisp_signal(env, "porter-error", "The answer has a status already", data);
         break;
@@ -991,8 +994,10 @@ static emacs_value cdr(emacs_env *env, emacs_value list)
     return env->funcall(env, lisp.cdr, 1, &list);
 }
 
-/* One (NAME . VALUE) of an answer's header. */
-static bool add_field(emacs_env *env, struct reply *reply, emacs_value pair)
+typedef enum format_status field_adder(struct reply *, const char *, size_t, const char *, size_t);
+
+/* One (NAME . VALUE) of an answer's header, or its trailers: as ADD says. */
+static bool add_field(emacs_env *env, struct reply *reply, emacs_value pair, field_adder *add)
 {
     char small[512];
     struct buf large = {0};
@@ -1016,10 +1021,10 @@ static bool add_field(emacs_env *env, struct reply *reply, emacs_value pair)
     bool ok = env->copy_string_contents(env, name, bytes, &name_size) &&
               env->copy_string_contents(env, value, bytes + name_size, &value_size);
     if (ok)
-        ok = check_format(env,
-                          format_field(reply, bytes, (size_t)name_size - 1, bytes + name_size,
-                                       (size_t)value_size - 1),
-                          pair);
+        ok = check_format(
+            env,
+            add(reply, bytes, (size_t)name_size - 1, bytes + name_size, (size_t)value_size - 1),
+            pair);
     buf_free(&large);
     return ok;
 }
@@ -1028,9 +1033,9 @@ static bool add_fields(emacs_env *env, struct reply *reply, emacs_value fields)
 {
     for (; !lisp_is_nil(env, fields); fields = cdr(env, fields)) {
         emacs_value pair = car(env, fields);
-        if (lisp_failed(env) || !add_field(env, reply, pair)) {
+        if (lisp_failed(env) || !add_field(env, reply, pair, format_field)) {
             /* Nothing of it counts: the handler's error will be answered instead. */
-            reply_reset(reply);
+            reply_forget(reply);
             return false;
         }
     }
@@ -1057,6 +1062,70 @@ static emacs_value head(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
     if (!exchange)
         return lisp.nil;
     return set_head(env, &exchange->reply, args[1], args[2]) ? lisp.t : NULL;
+}
+
+static const char interim_doc[] =
+    "Send an interim answer to request ID, with CODE and FIELDS, before the final one.\n"
+    "Return nil, and send nothing, when a part of the final one is out, it is finished, or the "
+    "client\n"
+    "speaks HTTP/1.0.\n\n(fn ID CODE FIELDS)";
+static emacs_value interim(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    intmax_t code = env->extract_integer(env, args[1]);
+    if (lisp_failed(env))
+        return NULL;
+    if (!exchange || !bridge_live(exchange) || exchange->reply.phase >= REPLY_STREAMING)
+        return lisp.nil;
+    struct reply reply = {0};
+    enum format_status status = format_interim_start(&reply,
+                                                     code < 0 || code > 999 ? 0 : (int)code);
+    bool ok = check_format(env, status, args[1]);
+    for (emacs_value fields = args[2]; ok && !lisp_is_nil(env, fields); fields = cdr(env, fields)) {
+        emacs_value pair = car(env, fields);
+        ok = !lisp_failed(env) && add_field(env, &reply, pair, format_field);
+    }
+    ok = ok && !lisp_failed(env) && check_format(env, format_interim_end(&reply), NULL);
+    bool old = exchange->request.version_minor == 0;
+    if (ok && !old)
+        ok = check_format(env, bridge_interim(&bridge, exchange, &reply.head), NULL);
+    reply_free(&reply);
+    return ok ? boolean(!old) : NULL;
+}
+
+static const char extra_doc[] =
+    "Give the answer to request ID the field NAME with VALUE, whoever begins it and with what "
+    "status.\n"
+    "Return nil when a part of it is out, or it is finished.\n\n(fn ID NAME VALUE)";
+static emacs_value extra(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    if (!exchange || exchange->reply.phase >= REPLY_STREAMING)
+        return lisp.nil;
+    emacs_value pair = lisp_cons(env, args[1], args[2]);
+    return !lisp_failed(env) && add_field(env, &exchange->reply, pair, format_extra) ? lisp.t
+                                                                                     : NULL;
+}
+
+static const char trailers_doc[] = "Add FIELDS to the trailers of the answer to request ID.\n"
+                                   "Return nil when it is finished.\n\n(fn ID FIELDS)";
+static emacs_value trailers(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    if (!exchange)
+        return lisp.nil;
+    for (emacs_value fields = args[1]; !lisp_is_nil(env, fields); fields = cdr(env, fields)) {
+        emacs_value pair = car(env, fields);
+        if (lisp_failed(env) || !add_field(env, &exchange->reply, pair, format_trailer))
+            return NULL;
+    }
+    return lisp_failed(env) ? NULL : lisp.t;
 }
 
 /* Pieces of a growing answer leave at once. */
@@ -1143,7 +1212,7 @@ static emacs_value respond(emacs_env *env, ptrdiff_t nargs, emacs_value *args, v
     if (!set_head(env, reply, args[1], args[2]))
         return NULL;
     if (!lisp_is_nil(env, args[3]) && !lisp_append_string(env, args[3], &reply->body)) {
-        reply_reset(reply);
+        reply_forget(reply);
         return NULL;
     }
     return check_format(env, bridge_finish(&bridge, exchange, true), NULL) ? lisp.t : NULL;
@@ -1170,7 +1239,7 @@ static emacs_value forget(emacs_env *env, ptrdiff_t nargs, emacs_value *args, vo
     struct exchange *exchange = find(env, args[0]);
     if (!exchange || exchange->reply.phase >= REPLY_STREAMING)
         return lisp.nil;
-    reply_reset(&exchange->reply);
+    reply_forget(&exchange->reply);
     return lisp.t;
 }
 
@@ -1435,6 +1504,9 @@ static const struct {
     {"porter--mod-keep-file", 2, keep_file, keep_file_doc},
     {"porter--mod-remote", 1, remote, remote_doc},
     {"porter--mod-head", 3, head, head_doc},
+    {"porter--mod-interim", 3, interim, interim_doc},
+    {"porter--mod-extra", 3, extra, extra_doc},
+    {"porter--mod-trailers", 2, trailers, trailers_doc},
     {"porter--mod-send", 2, send_string, send_doc},
     {"porter--mod-flush", 1, flush, flush_doc},
     {"porter--mod-finish", 2, finish, finish_doc},

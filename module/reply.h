@@ -21,18 +21,22 @@ struct reply {
     int status;
     struct buf head; /* status line and fields; with the empty line once framed */
     struct buf body;
+    struct buf extra;    /* field lines for the head, whoever begins it */
+    struct buf trailers; /* field lines to stand behind a chunked body */
 
     uint64_t length;     /* of the body, as the handler declared it (has_length) */
     uint64_t body_bytes; /* of the body, given so far */
     bool has_length;
     bool has_date;
     bool chunked;  /* streaming with chunks (HTTP/1.1) */
-    bool bodiless; /* HEAD, 204, 304: whatever the handler sends is dropped */
+    bool bodiless; /* HEAD, 204, 205, 304: whatever the handler sends is dropped */
     bool close;    /* the connection ends after this answer */
 };
 
 /* Ready for the next answer; small buffers are kept. */
 void reply_reset(struct reply *reply);
+/* As nothing had been said, but for EXTRA. */
+void reply_forget(struct reply *reply);
 void reply_free(struct reply *reply);
 
 #endif

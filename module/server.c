@@ -265,6 +265,9 @@ bool server_host_allowed(const struct server *server, const char *authority, siz
     if (len == 0 || (!server->loopback_only && !server->allowed_hosts))
         return true;
     size_t host = host_len(authority, len);
+    /* "localhost." is the same name, written whole. */
+    if (host > 1 && authority[host - 1] == '.')
+        host--;
     if (server->loopback_only && is_loopback_name(authority, host))
         return true;
     if (server->allowed_hosts)
