@@ -407,6 +407,15 @@ static bool advance(struct conn *conn, size_t sent)
     return true;
 }
 
+static void note_full(struct conn *conn)
+{
+    conn->want_write = true;
+    if (!conn->full_ms) {
+        conn->full_ms = hub_now(conn->hub);
+        conn->full_bytes = 0;
+    }
+}
+
 static void write_out(struct conn *conn)
 {
     while (!conn->dead && !conn->lingering) {
@@ -427,7 +436,7 @@ static void write_out(struct conn *conn)
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            conn->want_write = true;
+            note_full(conn);
             return;
         }
         if (sent < 0) {
@@ -435,12 +444,13 @@ static void write_out(struct conn *conn)
             return;
         }
         conn->write_ms = hub_now(conn->hub);
+        conn->full_bytes += (size_t)sent;
         if (!advance(conn, (size_t)sent))
             return;
         if (conn->socket)
             socket_sent(conn->socket, conn->hub);
         if ((size_t)sent < total) {
-            conn->want_write = true;
+            note_full(conn);
             return;
         }
     }
@@ -572,6 +582,7 @@ static void admit(struct conn *conn, size_t bytes_left)
 {
     struct request *request = &conn->current->request;
     conn->body = true;
+    conn->body_ms = hub_now(conn->hub);
     if (!server_host_allowed(conn->server, request_at(request, request->authority),
                              request->authority.len)) {
         refuse(conn, 421, "this server does not answer for that host");
@@ -890,6 +901,8 @@ static void settle(struct conn *conn)
         destroy(conn);
         return;
     }
+    if (!conn->want_write)
+        conn->full_ms = 0;
     set_events(conn, (wants_reading(conn) ? UV_READABLE : 0) |
                          (conn->want_write && !conn->dead ? UV_WRITABLE : 0));
     hub_tick_within(conn->hub, shortest_timeout(&conn->server->limits));
@@ -909,6 +922,15 @@ static uint64_t left(uint64_t now, uint64_t start, uint32_t limit_ms)
 static uint64_t least(uint64_t a, uint64_t b)
 {
     return a < b ? a : b;
+}
+
+/* When to give up one who has moved BYTES since START: now for 0, never for UINT64_MAX. */
+static uint64_t left_to_crawl(uint64_t now, uint64_t start, uint64_t bytes, uint32_t limit_ms)
+{
+    if (!limit_ms || !start)
+        return UINT64_MAX;
+    return left(now, start + (uint64_t)limit_ms * LIMIT_CRAWL_TIMES,
+                (uint32_t)least(1 + bytes * 1000 / LIMIT_CRAWL_BYTES_PER_S, UINT32_MAX));
 }
 
 /* Requests that Lisp did not take, or did not answer, in time. */
@@ -959,7 +981,9 @@ uint64_t conn_check(struct conn *conn)
         if (next == 0)
             conn->dead = true;
     } else if (conn->want_write &&
-               (next = left(now, conn->write_ms, limits->write_timeout_ms)) == 0) {
+               (next = least(left(now, conn->write_ms, limits->write_timeout_ms),
+                             left_to_crawl(now, conn->full_ms, conn->full_bytes,
+                                           limits->write_timeout_ms))) == 0) {
         die(conn);
     } else if (conn->first) {
         next = least(next, check_waiting(conn, now));
@@ -979,7 +1003,9 @@ uint64_t conn_check(struct conn *conn)
         if (is_storing(conn))
             rest = UINT64_MAX; /* it is the disk that takes its time */
         else if (conn->body)
-            rest = left(now, conn->read_ms, limits->body_timeout_ms);
+            rest = least(left(now, conn->read_ms, limits->body_timeout_ms),
+                         left_to_crawl(now, conn->body_ms, conn->current->request.body_bytes,
+                                       limits->body_timeout_ms));
         else if (conn->head_ms)
             rest = left(now, conn->head_ms, limits->head_timeout_ms);
         else if (!conn->first)

@@ -35,10 +35,13 @@ struct conn {
     uint32_t outstanding;
     uint32_t sequence; /* of the last answer; also counts requests */
 
-    uint64_t head_ms;  /* when the current head began */
-    uint64_t read_ms;  /* when a byte last came */
-    uint64_t write_ms; /* when a byte last went, or an answer was ready to go */
-    uint64_t end_ms;   /* when the client said it sends no more (eof), or when to stop lingering */
+    uint64_t head_ms;    /* when the current head began */
+    uint64_t read_ms;    /* when a byte last came */
+    uint64_t write_ms;   /* when a byte last went, or an answer was ready to go */
+    uint64_t body_ms;    /* when CURRENT's body began */
+    uint64_t full_ms;    /* since when the client is behind with reading, or 0 */
+    uint64_t full_bytes; /* what it has read since then */
+    uint64_t end_ms; /* when the client said it sends no more (eof), or when to stop lingering */
 
     struct socket *socket; /* what the connection has become, or NULL */
 

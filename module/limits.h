@@ -56,6 +56,11 @@ struct limits {
 #define LIMIT_WAIT_BYTES (1024 * 1024)
 #define LIMIT_WAIT_EXTRA_BYTES 128
 
+/* Some bytes now and then are progress, but not for ever: who has sent a body, or read an answer, for so many
+ * times the timeout, and at less than so many bytes a second, is given up too. */
+#define LIMIT_CRAWL_TIMES 4
+#define LIMIT_CRAWL_BYTES_PER_S 512
+
 /* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
  * form has some dozens of parts with heads of some hundred bytes. */
 #define LIMIT_PARTS 1000
