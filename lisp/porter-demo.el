@@ -19,7 +19,7 @@
 
 (require 'eieio)
 (require 'json)
-(require 'porter-response)
+(require 'porter-event-stream)
 (require 'porter-ui)
 
 (declare-function porter-start "porter")
@@ -151,34 +151,21 @@ The numbers are those of all servers of this Emacs."
 (defun porter-demo-events (request)
   "Answer REQUEST with the facts, every second, as an event stream."
   (with-slots (process) request
-    (porter-response-header process 200
-                            '("Content-type" . "text/event-stream")
-                            '("Cache-control" . "no-store"))
-    (push process porter-demo--watchers)
-    (porter-on-close process
-                     (lambda ()
-                       (setq porter-demo--watchers (delq process porter-demo--watchers))))
-    (porter-demo--tell process (porter-demo--event))
-    (unless porter-demo--timer
-      (setq porter-demo--timer (run-at-time 1 1 #'porter-demo--tick)))
+    (when (porter-event-stream
+           request :on-close (lambda (process)
+                               (setq porter-demo--watchers
+                                     (delq process porter-demo--watchers))))
+      (push process porter-demo--watchers)
+      (porter-event-send process (json-encode (porter-demo--facts)))
+      (unless porter-demo--timer
+        (setq porter-demo--timer (run-at-time 1 1 #'porter-demo--tick))))
     :keep-alive))
-
-(defun porter-demo--event ()
-  "Return the facts of now as one event of a stream."
-  (format "data: %s\n\n" (json-encode (porter-demo--facts))))
-
-(defun porter-demo--tell (process event)
-  "Send EVENT to PROCESS; nil when its client has gone."
-  (and (porter-live-p process)
-       (porter-send process event)
-       (progn (porter-flush process) t)))
 
 (defun porter-demo--tick ()
   "Tell all watchers the facts, and rest when there are none."
-  (let ((event (and porter-demo--watchers (porter-demo--event))))
+  (let ((facts (and porter-demo--watchers (json-encode (porter-demo--facts)))))
     (dolist (process porter-demo--watchers)
-      (unless (porter-demo--tell process event)
-        (setq porter-demo--watchers (delq process porter-demo--watchers)))))
+      (porter-event-send process facts)))
   (unless porter-demo--watchers
     (when porter-demo--timer
       (cancel-timer porter-demo--timer))

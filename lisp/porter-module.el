@@ -84,6 +84,7 @@ The same number as ABI in module.c.")
       (porter--mod-headers id trailers)
       (porter--mod-interim id code fields)
       (porter--mod-keep-file id file)
+      (porter--mod-heartbeat id ms)
       (porter--mod-linger usec)
       (porter--mod-listen host family port path backlog limits hosts log
                           directory)

@@ -41,6 +41,7 @@
 
 (require 'porter-bridge)
 (require 'porter-guard)
+(require 'porter-event-stream)
 (require 'porter-ui)
 
 (porter-module--declare)

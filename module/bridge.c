@@ -344,6 +344,7 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
         out = reply->head;
         reply->head = (struct buf){0};
         exchange->streamed_status = reply->status;
+        exchange->streamed_chunked = reply->chunked;
         exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_STREAMING);
     }
     if (bridge_live(exchange)) {

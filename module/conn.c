@@ -8,6 +8,7 @@
 #include "conn.h"
 
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -491,6 +492,10 @@ void conn_piece(struct piece *piece)
     }
     if (!exchange->pieces.first)
         conn->write_ms = hub_now(conn->hub);
+    /* Before that it is an interim answer. */
+    exchange->begun = exchange_state(exchange) == EXCHANGE_STREAMING;
+    if (atomic_load(&exchange->heartbeat_ms))
+        hub_tick_within(conn->hub, atomic_load(&exchange->heartbeat_ms));
     if (conn->socket && conn->socket->exchange == exchange)
         socket_piece(conn->socket, conn->hub, piece);
     else
@@ -960,6 +965,37 @@ static uint64_t check_waiting(struct conn *conn, uint64_t now)
     return next;
 }
 
+/* An event stream on which nothing was said for long: a comment keeps proxies from giving it up, and
+ * shows whether the client is still there.  Not when something waits to be written already. */
+static uint64_t check_heartbeat(struct conn *conn, uint64_t now)
+{
+    struct exchange *exchange = conn->first;
+    uint32_t interval_ms = atomic_load(&exchange->heartbeat_ms);
+    if (!interval_ms || !exchange->begun || exchange_state(exchange) != EXCHANGE_STREAMING)
+        return UINT64_MAX;
+    uint64_t rest = left(now, conn->write_ms, interval_ms);
+    if (rest)
+        return rest;
+    static const char chunk[] = "3\r\n:\n\n\r\n";
+    static const char plain[] = ":\n\n";
+    struct piece *piece = exchange->pieces.first ? NULL : piece_new(exchange);
+    bool chunked = exchange->streamed_chunked;
+    if (piece && buf_append(&piece->bytes, chunked ? chunk : plain,
+                            chunked ? sizeof chunk - 1 : sizeof plain - 1, sizeof chunk)) {
+#ifdef TCP_USER_TIMEOUT
+        /* A client without power says nothing, so the kernel has to notice that it does not hear us. */
+        unsigned timeout_ms = conn->server->limits.write_timeout_ms;
+        setsockopt(conn->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &timeout_ms, sizeof timeout_ms);
+#endif
+        piece->body_bytes = sizeof plain - 1;
+        atomic_fetch_add(&exchange->unsent_bytes, piece->bytes.len);
+        list_push(&exchange->pieces, &piece->item);
+    } else if (piece) {
+        piece_free(piece);
+    }
+    return interval_ms;
+}
+
 /* Is it up to some later event when EXCHANGE's answer comes, or ends? */
 static bool is_open_ended(struct exchange *exchange)
 {
@@ -987,6 +1023,8 @@ uint64_t conn_check(struct conn *conn)
         die(conn);
     } else if (conn->first) {
         next = least(next, check_waiting(conn, now));
+        if (conn->first)
+            next = least(next, check_heartbeat(conn, now));
         if (conn->eof && conn->first && is_open_ended(conn->first)) {
             /* A browser's closed tab looks the same as a client that only stopped sending.  Such a
              * client gets this long for the rest of its answer. */

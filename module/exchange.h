@@ -121,7 +121,9 @@ struct exchange {
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
     bool interim; /* an interim answer is on its way through the loop: so goes the final one */
-    int streamed_status; /* set before STREAMING, then left alone: the loop may read it */
+    /* Set before STREAMING, then left alone: the loop may read them. */
+    int streamed_status;
+    bool streamed_chunked;
 
     /* The loop's, always. */
     struct log_entry *log;         /* the line for the access log, begun; NULL without a log */
@@ -132,6 +134,7 @@ struct exchange {
     bool counted;                  /* in its server's statistics; Emacs's while WRITING */
     size_t written; /* of the first piece, or of head and body together; Emacs's while WRITING */
     uint64_t delivered_ms;
+    bool begun;    /* streaming: the head has come */
     bool complete; /* everything there is to write is here */
 };
 

@@ -1279,6 +1279,21 @@ static emacs_value defer(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     return lisp.t;
 }
 
+static const char heartbeat_doc[] = "When nothing was sent to request ID, an event stream, for MS "
+                                    "milliseconds, send a comment; 0 for "
+                                    "never.";
+static emacs_value heartbeat(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    intmax_t ms = env->extract_integer(env, args[1]);
+    if (lisp_failed(env) || !exchange)
+        return lisp.nil;
+    atomic_store(&exchange->heartbeat_ms, ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (unsigned)ms);
+    return lisp.t;
+}
+
 static const char unsent_doc[] =
     "How many bytes of the growing answer to request ID wait for the client to read.";
 static emacs_value unsent(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
@@ -1516,6 +1531,7 @@ static const struct {
     {"porter--mod-phase", 1, phase, phase_doc},
     {"porter--mod-live", 1, live, live_doc},
     {"porter--mod-defer", 1, defer, defer_doc},
+    {"porter--mod-heartbeat", 2, heartbeat, heartbeat_doc},
     {"porter--mod-unsent", 1, unsent, unsent_doc},
     {"porter--mod-upgrade", 1, upgrade, upgrade_doc},
     {"porter--mod-socket-open", 3, socket_open, socket_open_doc},

@@ -271,6 +271,15 @@ length field, 0, 2 or 8)."
   "Lines of (NAME BYTES FRAME...): what comes back for BYTES.
 The numbers are those of the groups of the Autobahn test suite.  (close CODE) ends it.")
 
+(defun porter-ws--write-slowly (client bytes careful)
+  "Send BYTES over CLIENT one by one.
+CAREFUL means to stop at a close frame: a batch Emacs that writes to a closed socket dies."
+  (cl-loop for byte across bytes
+           until (and careful
+                      (progn (porter-test-accept (porter-test-client-process client) 0.001)
+                             (string-match-p "\210" (porter-test-bytes client))))
+           do (porter-test-write client (unibyte-string byte))))
+
 (defun porter-ws--run-case (case where slowly)
   "Run CASE against WHERE; SLOWLY non-nil means byte by byte."
   (pcase-let ((`(,name ,bytes . ,frames) case)
@@ -278,10 +287,7 @@ The numbers are those of the groups of the Autobahn test suite.  (close CODE) en
     (unwind-protect
         (let (got)
           (if slowly
-              ;; Where the server may end it under way, look before the next byte: a batch Emacs
-              ;; that writes to a closed socket dies.
-              (porter-test-write-slowly client bytes 1
-                                        (if (eq 'close (caar (last frames))) 0.001 0))
+              (porter-ws--write-slowly client bytes (eq 'close (caar (last frames))))
             (porter-test-write client bytes))
           (dolist (_ frames) (push (porter-ws--read client) got))
           (when (and (eq 'close (caar (last frames))) (not (eq 'close (caar got))))
