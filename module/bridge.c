@@ -262,8 +262,8 @@ static void settle_soon(struct bridge *bridge)
 static struct format_context context_of(const struct exchange *exchange)
 {
     return (struct format_context){
-        .head = exchange->request.method == METHOD_HEAD,
-        .http_1_0 = exchange->request.version_minor == 0,
+        .head = exchange->head,
+        .http_1_0 = exchange->http_1_0,
         .keep_alive = exchange->keep_alive,
     };
 }
@@ -289,6 +289,13 @@ static bool chain_may_grow(const struct bridge *bridge, const struct exchange *l
     return item && item->kind == ITEM_REQUEST && bridge->chain_len < CHAIN_MAX &&
            !last->reply.close && wire_bytes(last) <= JOIN_BYTES_MAX &&
            follows(CONTAINER_OF(item, struct exchange, item), last->conn_number, last->sequence);
+}
+
+/* EXCHANGE's head is made. */
+static void note_close(struct bridge *bridge, const struct exchange *exchange)
+{
+    if (exchange->reply.close)
+        bridge->ended_conn = exchange->conn_number;
 }
 
 static void send_whole(struct bridge *bridge, struct exchange *exchange)
@@ -341,6 +348,7 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
         status = format_stream_start(reply, &context, date(bridge));
         if (status != FORMAT_OK)
             return status;
+        note_close(bridge, exchange);
         out = reply->head;
         reply->head = (struct buf){0};
         exchange->streamed_status = reply->status;
@@ -388,6 +396,7 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
             bridge_abort(bridge, exchange);
             return status;
         }
+        note_close(bridge, exchange);
         slot_release(bridge, id);
         if (keep)
             keep_request(bridge, exchange);
@@ -669,14 +678,15 @@ bool bridge_begin(struct bridge *bridge, uint64_t budget_us)
 /* False for a request that the loop has answered itself meanwhile. */
 static bool take_request(struct bridge *bridge, struct exchange *exchange)
 {
+    atomic_fetch_sub(&exchange->server->queued_count, 1);
     if (!exchange_move(exchange, EXCHANGE_QUEUED, EXCHANGE_RUNNING)) {
         hand_back_exchange(bridge, exchange, false);
         return false;
     }
-    atomic_fetch_sub(&exchange->server->queued_count, 1);
-    if (slot_take(bridge, exchange))
+    /* No handler runs for what is behind the end of its connection (RFC 9112 section 9.6). */
+    if (exchange->conn_number != bridge->ended_conn && slot_take(bridge, exchange))
         return true;
-    /* Out of memory: this client gets no answer, the others do. */
+    /* Or out of memory: this client gets no answer, the others do. */
     exchange->reply.close = true;
     exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING);
     hand_back_exchange(bridge, exchange, true);

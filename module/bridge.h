@@ -67,6 +67,8 @@ struct bridge {
     uint64_t written_conn;
     uint32_t written_sequence;
 
+    uint64_t ended_conn; /* the last one that an answer has said the end of */
+
     struct item_list done; /* to be handed back */
     bool wake;             /* the loop has something to do with them */
     uint64_t done_since_ns;

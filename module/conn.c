@@ -72,9 +72,13 @@ static void destroy(struct conn *conn)
 
 static void drop_pieces(struct exchange *exchange)
 {
-    for (struct item *item; (item = list_pop(&exchange->pieces));)
-        piece_free(CONTAINER_OF(item, struct piece, item));
-    atomic_store(&exchange->unsent_bytes, 0);
+    size_t sent = exchange->pieces.first ? exchange->written : 0;
+    for (struct item *item; (item = list_pop(&exchange->pieces)); sent = 0) {
+        struct piece *piece = CONTAINER_OF(item, struct piece, item);
+        /* Others may be on their way in the outbox: this is not all there is. */
+        atomic_fetch_sub(&exchange->unsent_bytes, piece->bytes.len - sent);
+        piece_free(piece);
+    }
 }
 
 /* Take the first outstanding answer off the list.  Recycle it, unless Emacs still has it: then
@@ -151,8 +155,8 @@ static void notify_closed(struct hub *hub, struct exchange *exchange)
 static bool take_back(struct hub *hub, struct exchange *exchange)
 {
     if (exchange_move(exchange, EXCHANGE_QUEUED, EXCHANGE_REVOKED)) {
-        atomic_fetch_sub(&exchange->server->queued_count, 1);
-        /* It stays in the inbox until Lisp comes by, but nobody will look at its body. */
+        /* It stays in the inbox until Lisp comes by, and counts, or clients that come and go while
+         * Emacs is busy would fill the memory.  But nobody will look at its body. */
         buf_reset(&exchange->request.body, 0);
         spool_discard_files(hub, &exchange->request);
         return true;
@@ -198,7 +202,7 @@ static void end(struct conn *conn)
         return;
     conn->dead = false;
     char byte;
-    bool unread = conn->stash.len || conn->current ||
+    bool unread = conn->refused || conn->stash.len || conn->current ||
                   recv(conn->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
     if (conn->eof || !unread) {
         conn->dead = true;
@@ -299,8 +303,9 @@ static void replace(struct conn *conn, struct exchange *old, struct exchange *be
         hub_recycle(conn->hub, fresh);
         return;
     }
-    fresh->request.method = old->request.method;
-    fresh->request.version_minor = old->request.version_minor;
+    /* Not from its request: Emacs may just now be moving that elsewhere. */
+    fresh->request.method = old->head ? METHOD_HEAD : METHOD_GET;
+    fresh->request.version_minor = old->http_1_0 ? 0 : 1;
     fresh->request.complete = true;
     fresh->conn = conn;
     fresh->conn_number = old->conn_number;
@@ -333,6 +338,7 @@ static void refuse(struct conn *conn, int status, const char *detail)
     drop_intake(conn);
     conn->current = NULL;
     conn->closing = true;
+    conn->refused = true;
     exchange->keep_alive = false;
     append(conn, exchange);
     answer_plain(conn, exchange, status, detail, NULL, false);
@@ -621,7 +627,15 @@ static void deliver(struct conn *conn)
     exchange->request.complete = true;
     exchange->fd = conn->fd;
     exchange->peer = conn->peer;
+    exchange->head = exchange->request.method == METHOD_HEAD;
+    exchange->http_1_0 = exchange->request.version_minor == 0;
     reap(conn);
+    if (conn->dead || conn->lingering) {
+        /* The answer before it has ended the connection (RFC 9112 section 9.6). */
+        spool_discard_files(hub, &exchange->request);
+        hub_recycle(hub, exchange);
+        return;
+    }
     exchange->direct = !conn->first && !conn->want_write;
     append(conn, exchange);
     exchange->keep_alive = exchange->request.keep_alive && server->phase == SERVER_LISTENING &&
@@ -790,6 +804,11 @@ static void on_poll(uv_poll_t *handle, int status, int events)
     }
     if (events & UV_READABLE)
         read_socket(conn);
+    if ((events & UV_DISCONNECT) && !conn->eof) {
+        conn->hangup = true;
+        conn->end_ms = hub_now(conn->hub);
+        hub_tick_within(conn->hub, LINGER_MS);
+    }
     settle(conn);
 }
 
@@ -884,6 +903,13 @@ static bool wants_reading(struct conn *conn)
                                (conn->current || conn->held || may_begin(conn)));
 }
 
+/* Nothing is read while an answer is due that may be long in coming: is the client still there? */
+static bool wants_hangup(struct conn *conn)
+{
+    return conn->first && !conn->dead && !conn->lingering && !conn->eof && !conn->hangup &&
+           !conn->socket;
+}
+
 /* Is an answer ready behind one that Emacs has still to give? */
 static bool has_blocked_answer(struct conn *conn)
 {
@@ -908,7 +934,9 @@ static void settle(struct conn *conn)
     }
     if (!conn->want_write)
         conn->full_ms = 0;
-    set_events(conn, (wants_reading(conn) ? UV_READABLE : 0) |
+    set_events(conn, (wants_reading(conn)  ? UV_READABLE
+                      : wants_hangup(conn) ? UV_DISCONNECT
+                                           : 0) |
                          (conn->want_write && !conn->dead ? UV_WRITABLE : 0));
     hub_tick_within(conn->hub, shortest_timeout(&conn->server->limits));
 }
@@ -1025,7 +1053,7 @@ uint64_t conn_check(struct conn *conn)
         next = least(next, check_waiting(conn, now));
         if (conn->first)
             next = least(next, check_heartbeat(conn, now));
-        if (conn->eof && conn->first && is_open_ended(conn->first)) {
+        if ((conn->eof || conn->hangup) && conn->first && is_open_ended(conn->first)) {
             /* A browser's closed tab looks the same as a client that only stopped sending.  Such a
              * client gets this long for the rest of its answer. */
             uint64_t rest = left(now, conn->end_ms, LINGER_MS);

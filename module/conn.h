@@ -49,6 +49,8 @@ struct conn {
     bool storing; /* CURRENT is complete, and waits for the files of its body to be written */
     bool held;    /* the last request may change the protocol: its answer decides what comes next */
     bool eof;     /* the client sends no more */
+    bool hangup;  /* neither, but what it sent is not read to its end */
+    bool refused; /* what the client sends is in vain, and it may be in the middle of it */
     bool closing; /* no request is read any more; close when the answers are out */
     bool lingering;  /* our side is shut; reading on so that a reset does not overtake the answer */
     bool want_write; /* the socket is full */

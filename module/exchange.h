@@ -109,6 +109,8 @@ struct exchange {
     int fd;
     bool direct;     /* nothing is before this answer: Emacs may write it to FD itself */
     bool keep_alive; /* after this answer, if the handler agrees */
+    bool head;       /* the method is HEAD */
+    bool http_1_0;
 
     _Atomic int state;       /* enum exchange_state */
     atomic_bool wake_loop;   /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */

@@ -51,7 +51,7 @@ struct server {
     uint32_t closing_count; /* listener handles that libuv has not let go of yet */
     uint32_t out_count;     /* exchanges that Emacs has */
 
-    atomic_uint queued_count; /* requests that wait for Lisp */
+    atomic_uint queued_count; /* requests that wait for Lisp, or did when they were given up */
     atomic_uint connections;  /* the same as open_count, to be read by Emacs */
     atomic_ullong requests;   /* answered */
     atomic_ullong errors;     /* 5xx answers and refused requests */

@@ -107,6 +107,26 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
                   (should (= 200 (porter-test-response-status (porter-test-read client)))))))
           (mapc #'porter-test-close clients))))))
 
+(ert-deftest porter-pressure-clients-that-left-count-as-queued ()
+  "Clients that ask and leave while Lisp is stuck do not fill the memory beyond :max-queue."
+  (porter-pressure--with (port :max-queue 5)
+    (porter-test-with-client (busy port)
+      (porter-test-write busy "GET /busy?s=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      (porter-test-pause 0.2)
+      (dotimes (i 8)
+        (let ((client (porter-test-open port)))
+          (porter-pressure--ask client i)
+          (porter-test-pause 0.02)
+          (porter-test-reset client)))
+      (porter-test-with-client (client port)
+        (porter-pressure--ask client 9)
+        (should (= 503 (porter-test-response-status (porter-test-read client))))
+        (should (equal "" (porter-test-bytes busy))))
+      (should (equal "was busy" (porter-test-response-body (porter-test-read busy))))
+      (porter-test-with-client (client port)
+        (porter-pressure--ask client 10)
+        (should (equal "11" (porter-test-response-body (porter-test-read client))))))))
+
 (ert-deftest porter-pressure-old-requests-are-503 ()
   "A request that waited in the queue for :queue-timeout gets 503 while Lisp is stuck."
   (porter-pressure--with (port :queue-timeout 1)

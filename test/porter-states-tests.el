@@ -105,5 +105,58 @@
               (should at)
               (should (< (- at start) 1)))))))))
 
+;;;; Clients that leave
+
+(ert-deftest porter-states-client-of-a-closing-connection-leaves ()
+  "A client that waits for a deferred answer on a connection to be closed is missed when it goes.
+Nothing more is read from it, but its leaving is seen."
+  (dolist (request (list (porter-states--request "/" "1.0")
+                         (porter-states--request "/" "1.1" "Connection: close\r\n")))
+    (let (process gone)
+      (porter-test-with-server
+          (server (lambda (request)
+                    (setq process (porter-test-process request))
+                    (porter-on-close process (lambda () (setq gone t)))
+                    :keep-alive))
+        (porter-test-with-client (client server)
+          (porter-test-write client request)
+          (porter-test-wait (lambda () process) 3 "No request"))
+        (porter-test-wait (lambda () gone) 5 "The client is not missed")
+        (should-not (porter-live-p process))
+        (porter-test-wait (lambda () (= 0 (plist-get (porter-test-counts) :connections)))
+                          3 "The counts are %S" #'porter-test-counts)))))
+
+(ert-deftest porter-states-refused-upload-can-be-read ()
+  "Who is refused in the middle of a slow upload reads the answer, not a reset."
+  (porter-test-with-server (server #'porter-test-hello :max-body 1000)
+    (porter-test-with-client (client server)
+      (porter-test-write client "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 2000\r\n\r\n")
+      (porter-test-hold client)
+      (porter-test-pause 0.3)
+      (dotimes (_ 3)
+        (should (porter-test-write client (make-string 100 ?x)))
+        (porter-test-pause 0.05))
+      (should (= 413 (porter-test-response-status (porter-test-read client)))))))
+
+(ert-deftest porter-states-nothing-behind-a-close-is-handled ()
+  "RFC 9112 9.6: no request behind an answer with \"Connection: close\" is processed."
+  (let (paths)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (push (porter-request-path request) paths)
+                  (if (equal (porter-request-path request) "/close")
+                      (porter-test-answer request "bye" 200 '("Connection" . "close"))
+                    (porter-test-hello request))))
+      (porter-test-with-client (client server)
+        (porter-test-write client (concat (porter-states--request "/first")
+                                          (porter-states--request "/close")
+                                          (porter-states--request "/second")
+                                          (porter-states--request "/third")))
+        (should (equal "hello" (porter-test-response-body (porter-test-read client))))
+        (should (equal "bye" (porter-test-response-body (porter-test-read client))))
+        (porter-test-should-close client)
+        (porter-test-pause 0.1)
+        (should (equal '("/close" "/first") paths))))))
+
 (provide 'porter-states-tests)
 ;;; porter-states-tests.el ends here
