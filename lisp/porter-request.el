@@ -214,10 +214,52 @@ nil and `:false'.  Signal a JSON error when it is none."
   "The value of the first cookie NAME of REQUEST, or nil."
   (cdr (assoc name (porter-request-cookies request))))
 
+(defvar porter--trusted-proxies (make-vector 256 nil)
+  "By server number: nil, or (HEADER . NETWORKS) of the proxies to believe.")
+
+(defun porter--forwarded-for (request header)
+  "The addresses that proxies say REQUEST came from, the nearest first.
+HEADER is the field that they say it in, `forwarded' (RFC 7239) or
+`x-forwarded-for'."
+  (let (addresses)
+    (dolist (field (porter-request-headers request))
+      (when (eq t (compare-strings (car field) nil nil
+                                   (symbol-name header) nil nil t))
+        ;; The quoted strings here hold addresses, and these no commas.
+        (dolist (hop (split-string (cdr field) "," t "[ \t]+"))
+          (push (if (eq header 'forwarded)
+                    (porter--header-parameter (concat ";" hop) "for")
+                  hop)
+                addresses))))
+    (mapcar (lambda (address)
+              (cond ((null address) "unknown")
+                    ((string-match "\\`\\[\\([^]]*\\)\\]\\(?::[0-9]*\\)?\\'" address)
+                     (match-string 1 address))
+                    ((string-match "\\`\\([0-9.]+\\):[0-9]+\\'" address)
+                     (match-string 1 address))
+                    (t address)))
+            addresses)))
+
 (defun porter-request-remote (request)
   "The address of REQUEST's client, a string.
-Nil for a client on a Unix-domain socket."
-  (car-safe (porter--mod-remote (porter--id request))))
+Nil for a client on a Unix-domain socket.  If the connection comes from one of
+the server's `:trusted-proxies', it is the nearest address that these say the
+request came from and that is not one of them."
+  (let* ((id (porter--id request))
+         (address (car-safe (porter--mod-remote id)))
+         (trust (aref porter--trusted-proxies (logand id 255))))
+    (when trust
+      (let ((hops (porter--forwarded-for request (car trust)))
+            (trusted (lambda (address)
+                       (cl-some (lambda (network)
+                                  (if (equal network "unix")
+                                      (null address)
+                                    (and address
+                                         (porter--mod-network-has network address))))
+                                (cdr trust)))))
+        (while (and hops (funcall trusted address))
+          (setq address (pop hops)))))
+    address))
 
 (defun porter-request-route-param (request name)
   "The value of parameter NAME in the route that matched REQUEST, or nil."

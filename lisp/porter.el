@@ -146,6 +146,34 @@ Nil means the value of variable `temporary-file-directory'.
   :group 'porter
   :package-version '(porter . "1.0"))
 
+(defcustom porter-trusted-proxies nil
+  "Addresses of proxies that are believed when they say who a client is.
+Each is an address, a network such as \"10.0.0.0/8\", or \"unix\" for
+connections on a Unix-domain socket.  See `porter-request-remote' and
+`porter-forwarded-header'.  `porter-start' takes it as `:trusted-proxies'."
+  :type '(repeat string)
+  :risky t
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defcustom porter-forwarded-header 'x-forwarded-for
+  "The header in which trusted proxies say who a client is.
+Choose the one that yours sets: another one it may let through from the
+client.  `porter-start' takes it as `:forwarded-header'."
+  :type '(choice (const x-forwarded-for) (const :tag "Forwarded (RFC 7239)" forwarded))
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defcustom porter-proxy-protocol nil
+  "Non-nil means that connections begin with a header of the PROXY protocol.
+Version 1 or 2; it says who the client is, and a connection without it is
+refused.  Anyone who can connect can make one up, so let only the proxy connect.
+`porter-start' takes it as `:proxy-protocol'."
+  :type 'boolean
+  :risky t
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
 ;;;; Arguments
 
 (defconst porter--network-keywords
@@ -181,13 +209,31 @@ even used.")
       (let ((keyword (pop rest)))
         (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
                                     :allowed-origins :log-format :log-file
-                                    :spool-directory))
+                                    :spool-directory :trusted-proxies
+                                    :forwarded-header :proxy-protocol))
                     (assq keyword porter--limits)
                     (memq keyword porter--network-keywords))
           (signal 'porter-error (list "Unknown keyword" keyword)))
         (unless rest
           (signal 'porter-error (list "Keyword without a value" keyword)))
         (pop rest)))))
+
+(defun porter--trusted-proxies (args)
+  "The proxies that ARGS, a plist, trust: (HEADER . NETWORKS), or nil."
+  (let ((networks (if (plist-member args :trusted-proxies)
+                      (plist-get args :trusted-proxies)
+                    porter-trusted-proxies))
+        (header (if (plist-member args :forwarded-header)
+                    (plist-get args :forwarded-header)
+                  porter-forwarded-header)))
+    (unless (memq header '(x-forwarded-for forwarded))
+      (signal 'porter-error (list "Invalid header" header)))
+    (dolist (network networks)
+      (unless (or (equal network "unix")
+                  (porter--mod-network-has
+                   network (replace-regexp-in-string "/.*" "" network)))
+        (signal 'porter-error (list "Invalid network" network))))
+    (and networks (cons header networks))))
 
 (defun porter--listen (port log-buffer args)
   "Listen on PORT as ARGS, a plist, say; return (NUMBER PORT HOST LOCAL).
@@ -198,6 +244,7 @@ LOG-BUFFER is that of `porter-start'."
          (hosts (if (plist-member args :allowed-hosts)
                     (plist-get args :allowed-hosts)
                   porter-allowed-hosts))
+         (trusted (porter--trusted-proxies args))
          listening)
     (when (eq host 'local) (setq host "localhost"))
     (when (eq port t) (setq port 0))
@@ -224,7 +271,11 @@ LOG-BUFFER is that of `porter-start'."
            (directory-file-name
             (expand-file-name (or (plist-get args :spool-directory)
                                   porter-spool-directory
-                                  temporary-file-directory)))))
+                                  temporary-file-directory)))
+           (if (plist-member args :proxy-protocol)
+               (plist-get args :proxy-protocol)
+             porter-proxy-protocol)))
+    (aset porter--trusted-proxies (car listening) trusted)
     (list (car listening) (and (not local) (cdr listening))
           (or host "0.0.0.0") local)))
 

@@ -31,6 +31,7 @@ static void on_closed(uv_handle_t *handle)
     atomic_fetch_sub(&conn->hub->conns_live, 1);
     socket_free(conn->socket);
     buf_free(&conn->stash);
+    free(conn->proxy);
     free(conn);
 }
 
@@ -707,10 +708,33 @@ static bool may_begin(struct conn *conn)
            (!max || conn->outstanding < max);
 }
 
+/* Who the client is says a proxy.  Returns how many BYTES it said it with. */
+static size_t feed_proxy(struct conn *conn, const char *bytes, size_t len)
+{
+    size_t used;
+    enum proxy_status status = proxy_feed(conn->proxy, bytes, len, &used, &conn->peer);
+    if (status == PROXY_MORE)
+        return used;
+    free(conn->proxy);
+    conn->proxy = NULL;
+    if (status == PROXY_BAD) {
+        if (begin(conn))
+            refuse(conn, 400, "the connection does not begin with a PROXY header");
+        else
+            die(conn);
+    }
+    return used;
+}
+
 /* Parse BYTES; what may not be parsed yet is stashed. */
 static void feed(struct conn *conn, const char *bytes, size_t len)
 {
     bool again = false; /* a body of no bytes ends without a further byte */
+    if (conn->proxy) {
+        size_t used = feed_proxy(conn, bytes, len);
+        bytes += used;
+        len -= used;
+    }
     while (len || again) {
         if (!conn->current || conn->storing) {
             if ((conn->closing && !conn->held) || conn->dead)
@@ -1081,7 +1105,8 @@ uint64_t conn_check(struct conn *conn)
         next = least(next, rest);
     } else if (!conn->dead && !conn->first && !conn->lingering) {
         /* Between requests; a client that never sent one gets the time for a head. */
-        uint64_t since = conn->read_ms > conn->write_ms ? conn->read_ms : conn->write_ms;
+        uint64_t since = conn->read_ms > conn->write_ms && !conn->proxy ? conn->read_ms
+                                                                        : conn->write_ms;
         uint64_t rest = left(now, since,
                              conn->sequence ? limits->idle_timeout_ms : limits->head_timeout_ms);
         if (rest == 0)
@@ -1097,7 +1122,11 @@ uint64_t conn_check(struct conn *conn)
 void conn_open(struct hub *hub, struct server *server, int fd, const struct peer *peer)
 {
     struct conn *conn = calloc(1, sizeof *conn);
-    if (!conn || uv_poll_init(&hub->uv, &conn->poll, fd) < 0) {
+    if (conn && server->proxied)
+        conn->proxy = calloc(1, sizeof *conn->proxy);
+    if (!conn || (server->proxied && !conn->proxy) || uv_poll_init(&hub->uv, &conn->poll, fd) < 0) {
+        if (conn)
+            free(conn->proxy);
         free(conn);
         close(fd);
         return;

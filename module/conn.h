@@ -10,6 +10,7 @@
 #include "hub.h"
 #include "intake.h"
 #include "parse.h"
+#include "proxy.h"
 #include "socket.h"
 
 struct conn {
@@ -21,6 +22,7 @@ struct conn {
     struct conn *prev;
     struct conn *next;
     struct peer peer;
+    struct proxy *proxy; /* of its header, until that has been read; else NULL */
     uint64_t number;
 
     struct parser parser;

@@ -11,11 +11,10 @@
 #ifndef PORTER_EXCHANGE_H
 #define PORTER_EXCHANGE_H
 
+#include "peer.h"
 #include "queue.h"
 #include "reply.h"
 #include "request.h"
-
-#include <netinet/in.h>
 
 struct conn;
 struct log_entry;
@@ -65,14 +64,6 @@ enum item_kind {
     ITEM_LISTEN, /* a server to start */
     ITEM_STOP,   /* a server to stop */
     ITEM_BELL    /* a new fd for the doorbell */
-};
-
-struct peer {
-    union {
-        struct sockaddr sa;
-        struct sockaddr_in in;
-        struct sockaddr_in6 in6;
-    } address; /* sa_family AF_UNIX: a local socket, without an address */
 };
 
 /* Names an exchange to Lisp: unlike a pointer it can be stale without harm. */

@@ -74,7 +74,8 @@ static bool same_address(const struct peer *a, const struct peer *b)
 static bool address_has_room(struct hub *hub, const struct server *server, const struct peer *peer)
 {
     uint32_t max = server->limits.connections_per_address_max;
-    if (!max || peer->address.sa.sa_family == AF_UNIX)
+    /* Behind a proxy all have the same address when they are accepted. */
+    if (!max || server->proxied || peer->address.sa.sa_family == AF_UNIX)
         return true;
     for (struct conn *conn = hub->conns; conn; conn = conn->next)
         if (conn->server == server && same_address(&conn->peer, peer) && --max == 0)

@@ -12,6 +12,7 @@
 #include "bridge.h"
 #include "decode.h"
 #include "lisp.h"
+#include "proxy.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -310,9 +311,11 @@ static const char listen_doc[] =
     "order\n"
     "of `struct limits'.  HOSTS is a vector of lower-case names that Host may have.\n"
     "LOG is nil, or a vector [FORMAT TO-BUFFER FILE] with a number of `enum log_format'.\n"
-    "Large bodies are kept in DIRECTORY.\n"
+    "Large bodies are kept in DIRECTORY.  PROXIED means that connections begin with a header of "
+    "the\n"
+    "PROXY protocol.\n"
     "Signal `file-error' when the address cannot be bound, or FILE not opened.\n\n"
-    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY)";
+    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY PROXIED)";
 static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -359,6 +362,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     server->log = log;
     server->allowed_hosts = hosts;
     server->spool_directory = directory;
+    server->proxied = !lisp_is_nil(env, args[9]);
     if (!bridge_listen(&bridge, server)) {
         server_free(server);
         lisp_signal(env, "porter-error", "Too many servers", lisp_integer(env, LIMIT_SERVERS));
@@ -982,6 +986,20 @@ static emacs_value remote(emacs_env *env, ptrdiff_t nargs, emacs_value *args, vo
     return lisp_cons(env, lisp_text(env, text, strlen(text)), lisp_integer(env, port));
 }
 
+static const char network_has_doc[] =
+    "Is ADDRESS in NETWORK, an address or \"ADDRESS/BITS\"?\n\n(fn NETWORK ADDRESS)";
+static emacs_value network_has(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    char *network = lisp_c_string(env, args[0]);
+    char *address = lisp_c_string(env, args[1]);
+    bool has = network && address && proxy_network_has(network, address);
+    free(network);
+    free(address);
+    return lisp_failed(env) ? NULL : boolean(has);
+}
+
 /* ---- the answer ---- */
 
 static emacs_value car(emacs_env *env, emacs_value list)
@@ -1496,7 +1514,7 @@ static const struct {
     {"porter--mod-ring", 0, ring, ring_doc},
     {"porter--mod-stop-loop", 1, stop_loop, stop_loop_doc},
     {"porter--mod-log", 2, log_lines, log_doc},
-    {"porter--mod-listen", 9, listen_at, listen_doc},
+    {"porter--mod-listen", 10, listen_at, listen_doc},
     {"porter--mod-stop", 1, stop, stop_doc},
     {"porter--mod-statistics", 1, statistics, statistics_doc},
     {"porter--mod-counts", 0, counts, counts_doc},
@@ -1518,6 +1536,7 @@ static const struct {
     {"porter--mod-files", 1, files, files_doc},
     {"porter--mod-keep-file", 2, keep_file, keep_file_doc},
     {"porter--mod-remote", 1, remote, remote_doc},
+    {"porter--mod-network-has", 2, network_has, network_has_doc},
     {"porter--mod-head", 3, head, head_doc},
     {"porter--mod-interim", 3, interim, interim_doc},
     {"porter--mod-extra", 3, extra, extra_doc},

@@ -37,6 +37,7 @@ struct server {
     struct limits limits;
     bool loopback_only;    /* check Host against loopback names and ALLOWED_HOSTS */
     char **allowed_hosts;  /* lower case, NULL at the end; NULL for none */
+    bool proxied;          /* connections begin with a header of the PROXY protocol */
     char *path;            /* of a Unix-domain socket, or NULL */
     struct log *log;       /* or NULL */
     char *spool_directory; /* for the files of large bodies, without a slash at the end */
