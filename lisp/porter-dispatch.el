@@ -306,7 +306,13 @@ Called with `inhibit-quit' non-nil; the handler can be quit."
                       (porter--server-run
                        server
                        (porter--request-make (porter--process-make id))))))))
-    (porter--handler-returned server id value)))
+    (condition-case err
+        (porter--handler-returned server id value)
+      ;; Such as a head that got too large, or a log that cannot be written.  In a
+      ;; batch Emacs an error that gets out of a filter is the end.
+      (error (porter--mod-abort id)
+             (let ((inhibit-message t))
+               (message "Porter: %s" (error-message-string err)))))))
 
 (defun porter--client-gone (id)
   "Call the functions that wait for the client of request ID to leave."

@@ -10,9 +10,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Emacs's select knows no fd from here on; below, there is place for its own. */
-#define EMACS_FDS 1024
-
 /* More spare exchanges than any poll round needs; beyond it memory goes back. */
 #define SPARE_MAX 1024
 
@@ -103,7 +100,7 @@ void hub_flush(struct hub *hub)
 
 int hub_move_up(int fd)
 {
-    int high = fcntl(fd, F_DUPFD_CLOEXEC, EMACS_FDS);
+    int high = fcntl(fd, F_DUPFD_CLOEXEC, HUB_EMACS_FDS);
     if (high < 0)
         return fd;
     close(fd);

@@ -67,6 +67,10 @@ struct limits {
 #define LIMIT_PART_HEAD_BYTES (16 * 1024)
 #define LIMIT_PARTS_TEXT_BYTES (1024 * 1024)
 
+/* Parameters of a query or an urlencoded form that become a Lisp list; more are an error.  A megabyte of "a&"
+ * would otherwise be half a million of them. */
+#define LIMIT_PARAMETERS 4096
+
 /* Servers alive at once: the server's number travels in the low bits of a request's id. */
 #define LIMIT_SERVERS 255
 

@@ -286,7 +286,16 @@ char *lisp_c_string(emacs_env *env, emacs_value string)
         return NULL;
     }
     char *copy = strndup(buf.data, buf.len);
+    /* NULL alone would stand for nil, and that for all addresses. */
+    if (!copy)
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+    else if (strlen(copy) != buf.len)
+        lisp_signal(env, "porter-error", "NUL in a name", string);
     buf_free(&buf);
+    if (lisp_failed(env)) {
+        free(copy);
+        return NULL;
+    }
     return copy;
 }
 

@@ -23,6 +23,9 @@
 /* Accepted at once, so that new connections do not keep the open ones waiting. */
 #define ACCEPT_MAX 64
 
+/* A stopping server is looked at so often. */
+#define STOP_LOOK_MS 1000
+
 /* When out of fds or memory: so long until the next try to accept. */
 #define ACCEPT_PAUSE_MS 100
 
@@ -56,9 +59,21 @@ static void poll_listeners(struct server *server, bool on)
     server->accepting = on;
 }
 
-static bool has_room(const struct server *server)
+static bool has_room(const struct hub *hub, const struct server *server)
 {
+    if (hub->conns_max && hub->conns_count >= hub->conns_max)
+        return false;
     return !server->limits.connections_max || server->open_count < server->limits.connections_max;
+}
+
+/* FD, of a client, could not be moved up, and is about to take one of the last low ones.  From now on there
+ * are no more connections than there are now. */
+static bool crowds_emacs(struct hub *hub, int fd)
+{
+    if (fd < hub->low_fds - hub->low_fds / 4 || fd >= hub->low_fds)
+        return false;
+    hub->conns_max = hub->conns_count ? hub->conns_count : 1;
+    return true;
 }
 
 static bool same_address(const struct peer *a, const struct peer *b)
@@ -91,7 +106,7 @@ static void on_listener(uv_poll_t *handle, int status, int events)
     (void)status;
     (void)events;
     for (int i = 0; i < ACCEPT_MAX; i++) {
-        if (!has_room(server)) {
+        if (!has_room(hub, server)) {
             /* The kernel's queue holds the others until a connection leaves. */
             poll_listeners(server, false);
             return;
@@ -109,6 +124,10 @@ static void on_listener(uv_poll_t *handle, int status, int events)
             return;
         }
         fd = hub_move_up(fd);
+        if (crowds_emacs(hub, fd)) {
+            close(fd);
+            continue;
+        }
         if (!address_has_room(hub, server, &peer)) {
             static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
                                          "Content-Length: 0\r\nConnection: close\r\n\r\n";
@@ -159,14 +178,15 @@ static void stop_server(struct loop *loop, struct server *server)
     if (server->phase != SERVER_LISTENING)
         return;
     server->phase = SERVER_STOPPING;
-    server->stop_ms = hub_now(&loop->hub) + server->limits.stop_timeout_ms;
+    uint32_t timeout_ms = server->limits.stop_timeout_ms;
+    server->stop_ms = timeout_ms ? hub_now(&loop->hub) + timeout_ms : UINT64_MAX;
     close_listeners(server);
     for (struct conn *conn = loop->hub.conns, *next; conn; conn = next) {
         next = conn->next;
         if (conn->server == server)
             conn_stop(conn);
     }
-    hub_tick_within(&loop->hub, server->limits.stop_timeout_ms);
+    hub_tick_within(&loop->hub, timeout_ms ? timeout_ms : STOP_LOOK_MS);
 }
 
 /* ---- logs ---- */
@@ -206,7 +226,7 @@ static uint64_t check_server(struct loop *loop, struct server *server)
 {
     struct hub *hub = &loop->hub;
     if (server->phase == SERVER_LISTENING) {
-        if (!server->accepting && has_room(server))
+        if (!server->accepting && has_room(hub, server))
             poll_listeners(server, true);
         return server->log ? check_log(loop, server, false) : UINT64_MAX;
     }
@@ -234,6 +254,8 @@ static uint64_t check_server(struct loop *loop, struct server *server)
     }
     uint64_t now = hub_now(hub);
     uint64_t stop_due = server->stop_ms > now ? server->stop_ms - now : 50;
+    if (stop_due > STOP_LOOK_MS)
+        stop_due = STOP_LOOK_MS;
     return stop_due < log_due ? stop_due : log_due;
 }
 
@@ -415,7 +437,7 @@ static void run(void *data)
 }
 
 /* Room for many connections beside Emacs's own fds, which stay below its limit. */
-static void raise_fd_limit(void)
+static void raise_fd_limit(struct hub *hub)
 {
     struct rlimit limit;
     if (getrlimit(RLIMIT_NOFILE, &limit) < 0)
@@ -424,9 +446,12 @@ static void raise_fd_limit(void)
     if (limit.rlim_max != RLIM_INFINITY && limit.rlim_max < wanted)
         wanted = limit.rlim_max;
     if (limit.rlim_cur < wanted) {
+        rlim_t before = limit.rlim_cur;
         limit.rlim_cur = wanted;
-        setrlimit(RLIMIT_NOFILE, &limit);
+        if (setrlimit(RLIMIT_NOFILE, &limit) < 0)
+            limit.rlim_cur = before;
     }
+    hub->low_fds = limit.rlim_cur < HUB_EMACS_FDS ? (int)limit.rlim_cur : HUB_EMACS_FDS;
 }
 
 static int init(struct loop *loop)
@@ -504,7 +529,7 @@ struct loop *loop_start(int bell_fd, int *error)
         return NULL;
     }
     loop->hub.bell.loop_fd = bell_fd;
-    raise_fd_limit();
+    raise_fd_limit(&loop->hub);
     /* The thread, and those libuv starts from it, inherit a full mask: SIGPIPE is deadly to a
      * batch Emacs, and SIGCHLD and the others are not ours. */
     sigset_t all;

@@ -247,6 +247,8 @@ static char **get_strings(emacs_env *env, emacs_value vector)
     if (lisp_failed(env) || n <= 0)
         return NULL;
     char **strings = calloc((size_t)n + 1, sizeof *strings);
+    if (!strings)
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
     for (ptrdiff_t i = 0; strings && i < n && !lisp_failed(env); i++)
         strings[i] = lisp_c_string(env, env->vec_get(env, vector, i));
     return strings;
@@ -296,7 +298,7 @@ static void signal_listen_error(emacs_env *env, int error, const struct server_a
 {
     const char *reason = error < 0 ? gai_strerror(error) : strerror(error);
     emacs_value elements[] = {env->make_string(env, "Cannot listen", strlen("Cannot listen")),
-                              env->make_string(env, reason, (ptrdiff_t)strlen(reason)), where,
+                              lisp_text(env, reason, strlen(reason)), where,
                               lisp_integer(env, address->port)};
     emacs_value list = lisp_list(env, elements, address->path ? 3 : 4);
     if (!lisp_failed(env))
@@ -692,12 +694,18 @@ static emacs_value push_pairs(emacs_env *env, const struct iovec *source, emacs_
 {
     const char *at = source->iov_base;
     struct pair pair;
+    unsigned count = 0;
     for (const char *end = at + source->iov_len;
-         decode_next_pair(&at, end, &pair) && !lisp_failed(env);)
+         decode_next_pair(&at, end, &pair) && !lisp_failed(env);) {
+        /* Every value made here lives until the module returns, and Emacs cannot be quit before. */
+        if (++count > LIMIT_PARAMETERS)
+            lisp_signal(env, "porter-error", "Too many parameters",
+                        lisp_integer(env, LIMIT_PARAMETERS));
         list = lisp_cons(env,
                          lisp_cons(env, decoded_text(env, pair.name, pair.name_len, true),
                                    decoded_text(env, pair.value, pair.value_len, true)),
                          list);
+    }
     return list;
 }
 

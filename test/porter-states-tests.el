@@ -158,5 +158,92 @@ Nothing more is read from it, but its leaving is seen."
         (porter-test-pause 0.1)
         (should (equal '("/close" "/first") paths))))))
 
+;;;; What runs out
+
+(ert-deftest porter-states-descriptors-are-left-for-emacs ()
+  "Where client sockets cannot be moved out of Emacs's way they leave some descriptors to it."
+  (porter-test-with-child
+      (child (list "sh" "-c"
+                   (concat "ulimit -n 160 && exec "
+                           (mapconcat
+                            #'shell-quote-argument
+                            (porter-test-batch-command
+                             '(require 'porter)
+                             '(let ((server
+                                     (porter-start
+                                      (lambda (request)
+                                        (porter-respond
+                                         (slot-value request 'process) 200 nil
+                                         (format "%S" (call-process "echo" nil t nil "x"))))
+                                      0)))
+                                (message "PORT %d" (porter-port server))
+                                (while t (accept-process-output nil 60))))
+                            " "))))
+    (let* ((port (string-to-number (porter-test-child-await child "^PORT \\([0-9]+\\)$" 20)))
+           (first (porter-test-open port))
+           clients)
+      (unwind-protect
+          (progn
+            (should (equal "0" (porter-test-response-body (porter-test-ask first "GET" "/"))))
+            (dotimes (_ 200)
+              (push (porter-test-open port) clients))
+            (porter-test-pause 0.3)
+            (should (equal "0" (porter-test-response-body (porter-test-ask first "GET" "/"))))
+            ;; Those who wait get their turn when others leave.
+            (let ((waiting (car clients)))
+              (porter-test-write waiting (porter-states--request "/"))
+              (mapc #'porter-test-close (cdr clients))
+              (should (equal "0" (porter-test-response-body (porter-test-read waiting))))))
+        (mapc #'porter-test-close (cons first clients))))))
+
+(ert-deftest porter-states-too-many-parameters ()
+  "A form of very many parameters is an error, not a long freeze."
+  (let (condition seconds)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (setq seconds
+                        (porter-test-seconds
+                          (condition-case err (slot-value request 'headers)
+                            (error (setq condition (car err))))))
+                  (porter-test-hello request)))
+      (should (= 200 (porter-test-response-status
+                      (porter-test-post server "/" (apply #'concat (make-list 400000 "a&"))
+                                        '("Content-Type" . "application/x-www-form-urlencoded")))))
+      (should (eq 'porter-error condition))
+      (should (< seconds (* 1.5 porter-test-patience))))))
+
+(ert-deftest porter-states-error-after-the-handler ()
+  "An error while the answer is made does not get out of the drain, and the server goes on."
+  (porter-test-with-server
+      (server (lambda (request)
+                (if (equal (porter-request-path request) "/")
+                    (porter-test-hello request)
+                  ;; The fields fit, but not what Porter adds to them.
+                  (let ((process (porter-test-process request)))
+                    (porter-response-header
+                     process 200 (cons "X" (make-string (- (* 256 1024) 25) ?x)))
+                    (unless (equal (porter-request-path request) "/large")
+                      :keep-alive)))))
+    (dolist (path '("/large" "/later"))
+      (porter-test-with-client (client server)
+        (porter-test-write client (porter-states--request path))
+        (porter-test-should-close client))
+      (porter-test-should-serve server))))
+
+(ert-deftest porter-states-no-stop-timeout ()
+  "With a nil :stop-timeout a stopped server waits for its answers without limit."
+  (let (process)
+    (porter-test-with-server (server (lambda (request)
+                                       (setq process (porter-test-process request))
+                                       :keep-alive)
+                                     :stop-timeout nil)
+      (porter-test-with-client (client server)
+        (porter-test-write client (porter-states--request "/"))
+        (porter-test-wait (lambda () process) 3 "No request")
+        (porter-stop server)
+        (porter-test-should-stay-open client 0.2)
+        (porter-respond process 200 nil "late")
+        (should (equal "late" (porter-test-response-body (porter-test-read client))))))))
+
 (provide 'porter-states-tests)
 ;;; porter-states-tests.el ends here
