@@ -87,7 +87,7 @@ The same number as ABI in module.c.")
       (porter--mod-heartbeat id ms)
       (porter--mod-linger usec)
       (porter--mod-listen host family port path backlog limits hosts log
-                          directory proxied)
+                          directory proxied gzip)
       (porter--mod-live id)
       (porter--mod-log number lines)
       (porter--mod-method id)

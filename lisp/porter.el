@@ -174,7 +174,37 @@ refused.  Anyone who can connect can make one up, so let only the proxy connect.
   :group 'porter
   :package-version '(porter . "1.0"))
 
+(defcustom porter-compress t
+  "Non-nil means to compress answers for clients that can read gzip.
+That is for text, JSON and the like of at least `porter-compress-min' bytes that
+are sent whole.  Answers in pieces, such as event streams, are compressed only
+when their handler says Content-Encoding: gzip, which it may do for any answer:
+it sends plain strings all the same, and Porter compresses them if the client
+can read that.  `porter-start' takes it as `:compress'."
+  :type 'boolean
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defcustom porter-compress-min 1024
+  "The size in bytes from which on answers are compressed.
+`porter-start' takes it as `:compress-min'."
+  :type 'natnum
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
 ;;;; Arguments
+
+(defun porter--compress-min (args)
+  "The size from which on answers are compressed by ARGS, a plist; or nil."
+  (let ((min (if (plist-member args :compress-min)
+                 (plist-get args :compress-min)
+               porter-compress-min)))
+    (unless (natnump min)
+      (signal 'porter-error (list "Invalid size" :compress-min min)))
+    (and (if (plist-member args :compress)
+             (plist-get args :compress)
+           porter-compress)
+         (max 1 min))))
 
 (defconst porter--network-keywords
   '(:name :buffer :nowait :reuseaddr :noquery :log :sentinel :filter
@@ -209,6 +239,7 @@ even used.")
       (let ((keyword (pop rest)))
         (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
                                     :allowed-origins :log-format :log-file
+                                    :compress :compress-min
                                     :spool-directory :trusted-proxies
                                     :forwarded-header :proxy-protocol))
                     (assq keyword porter--limits)
@@ -274,7 +305,8 @@ LOG-BUFFER is that of `porter-start'."
                                   temporary-file-directory)))
            (if (plist-member args :proxy-protocol)
                (plist-get args :proxy-protocol)
-             porter-proxy-protocol)))
+             porter-proxy-protocol)
+           (porter--compress-min args)))
     (aset porter--trusted-proxies (car listening) trusted)
     (list (car listening) (and (not local) (cdr listening))
           (or host "0.0.0.0") local)))

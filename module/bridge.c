@@ -4,6 +4,8 @@
 
 #include "bridge.h"
 
+#include "gzip.h"
+
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -338,6 +340,35 @@ static enum format_status push_piece(struct bridge *bridge, struct exchange *exc
     return FORMAT_OK;
 }
 
+/* A handler that asked for gzip and sends piece by piece.  Nobody else is compressed in pieces: each costs
+ * some of the gain, and a proxy may hold them back. */
+static enum format_status start_gzip(struct exchange *exchange)
+{
+    struct reply *reply = &exchange->reply;
+    enum format_status status = format_vary(reply);
+    if (status != FORMAT_OK || gzip_accept(&exchange->request) == GZIP_REFUSED)
+        return status;
+    if (!gzip_is(reply->body.data, reply->body.len) && exchange->request.method != METHOD_HEAD &&
+        !(reply->gzip = gzip_new()))
+        return FORMAT_NO_MEMORY;
+    return format_coded(reply, NULL);
+}
+
+/* Compress what is in REPLY's body, which leaves as a piece. */
+static enum format_status zip_piece(struct reply *reply, bool last)
+{
+    struct buf zipped = {0};
+    if (!reply->body.len && !last)
+        return FORMAT_OK;
+    if (!gzip_piece(reply->gzip, reply->body.data, reply->body.len, last, &zipped)) {
+        buf_free(&zipped);
+        return FORMAT_NO_MEMORY;
+    }
+    buf_free(&reply->body);
+    reply->body = zipped;
+    return FORMAT_OK;
+}
+
 enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange)
 {
     struct reply *reply = &exchange->reply;
@@ -345,6 +376,11 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
     enum format_status status = FORMAT_OK;
     if (reply->phase == REPLY_OPEN) {
         struct format_context context = context_of(exchange);
+        if (UNLIKELY(reply->gzip_asked)) {
+            status = start_gzip(exchange);
+            if (status != FORMAT_OK)
+                return status;
+        }
         status = format_stream_start(reply, &context, date(bridge));
         if (status != FORMAT_OK)
             return status;
@@ -357,7 +393,10 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
     }
     if (bridge_live(exchange)) {
         uint64_t before = reply->body_bytes;
-        status = format_stream_piece(reply, &out);
+        if (UNLIKELY(reply->gzip != NULL))
+            status = zip_piece(reply, false);
+        if (status == FORMAT_OK)
+            status = format_stream_piece(reply, &out);
         if (status == FORMAT_OK)
             status = push_piece(bridge, exchange, &out, reply->body_bytes - before);
     } else {
@@ -376,6 +415,35 @@ enum format_status bridge_interim(struct bridge *bridge, struct exchange *exchan
     return status;
 }
 
+/* The answer is whole, and gzip was asked for or may be worth it.  Small ones are compressed here; sets *LATER
+ * for those that the pool is to compress. */
+static enum format_status code_whole(struct exchange *exchange, bool *later)
+{
+    struct reply *reply = &exchange->reply;
+    bool asked = reply->gzip_asked;
+    if (!asked && !format_may_code(reply))
+        return FORMAT_OK;
+    enum format_status status = format_vary(reply);
+    enum gzip_accept accept = gzip_accept(&exchange->request);
+    if (status != FORMAT_OK || accept == GZIP_REFUSED || (!asked && accept == GZIP_UNSAID))
+        return status;
+    /* Compressed by the handler, or a HEAD by one that knows better than to make a body. */
+    if (asked && (gzip_is(reply->body.data, reply->body.len) ||
+                  (!reply->body.len && exchange->request.method == METHOD_HEAD)))
+        return format_coded(reply, NULL);
+    if (reply->body.len > LIMIT_GZIP_AT_ONCE_BYTES) {
+        *later = true;
+        return FORMAT_OK;
+    }
+    struct buf zipped = {0};
+    if (!gzip_body(&reply->body, &zipped, NULL))
+        status = FORMAT_NO_MEMORY;
+    else if (asked || zipped.len < reply->body.len)
+        status = format_coded(reply, &zipped);
+    buf_free(&zipped);
+    return status;
+}
+
 enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchange, bool keep)
 {
     struct reply *reply = &exchange->reply;
@@ -391,7 +459,12 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
     }
     if (reply->phase == REPLY_OPEN) {
         struct format_context context = context_of(exchange);
-        status = format_finish(reply, &context, date(bridge));
+        bool later = false;
+        status = FORMAT_OK;
+        if (UNLIKELY(reply->gzip_asked || reply->body.len >= exchange->server->gzip_bytes_min))
+            status = code_whole(exchange, &later);
+        if (LIKELY(status == FORMAT_OK && !later))
+            status = format_finish(reply, &context, date(bridge));
         if (status != FORMAT_OK) {
             bridge_abort(bridge, exchange);
             return status;
@@ -400,11 +473,21 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
         slot_release(bridge, id);
         if (keep)
             keep_request(bridge, exchange);
-        send_whole(bridge, exchange);
+        if (UNLIKELY(later)) {
+            exchange->to_gzip = true;
+            exchange->context = context;
+            write_chain(bridge);
+            exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING);
+            hand_back_exchange(bridge, exchange, true);
+        } else {
+            send_whole(bridge, exchange);
+        }
     } else {
         CHECK(reply->phase == REPLY_STREAMING);
         struct buf rest = {0};
-        status = format_stream_piece(reply, &rest);
+        status = UNLIKELY(reply->gzip != NULL) ? zip_piece(reply, true) : FORMAT_OK;
+        if (status == FORMAT_OK)
+            status = format_stream_piece(reply, &rest);
         if (status == FORMAT_OK)
             status = format_stream_end(reply, &rest);
         buf_free(&reply->head);

@@ -7,6 +7,8 @@
 
 #include "conn.h"
 
+#include "gzip.h"
+
 #include <errno.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -99,7 +101,9 @@ static struct exchange *pop_first(struct conn *conn)
 
 static void recycle_if_ours(struct hub *hub, struct exchange *exchange)
 {
-    if (exchange_state(exchange) == EXCHANGE_LOOP)
+    if (UNLIKELY(exchange->zipping))
+        atomic_store(&exchange->zip_dropped, true); /* on_zipped recycles it */
+    else if (exchange_state(exchange) == EXCHANGE_LOOP)
         hub_recycle(hub, exchange);
 }
 
@@ -464,18 +468,100 @@ static void write_out(struct conn *conn)
     }
 }
 
+/* ---- compression of large answers, in the pool ---- */
+
+struct zip {
+    uv_work_t work;
+    struct hub *hub;
+    struct exchange *exchange;
+    struct buf out;
+    bool ok;
+};
+
+/* EXCHANGE is back from Emacs, or from the pool. */
+static void count_back(struct hub *hub, struct exchange *exchange)
+{
+    exchange->server->out_count--;
+    if (exchange->server->phase == SERVER_STOPPING)
+        hub_tick_within(hub, 0); /* it may be the last */
+}
+
+/* EXCHANGE, handed back, is all there but its head: complete that, with what is in ZIPPED as body if it is not
+ * NULL. */
+static void frame_answer(struct hub *hub, struct exchange *exchange, struct buf *zipped)
+{
+    struct reply *reply = &exchange->reply;
+    enum format_status status = zipped ? format_coded(reply, zipped) : FORMAT_OK;
+    if (status == FORMAT_OK)
+        status = format_finish(reply, &exchange->context, hub_clock(hub));
+    if (status != FORMAT_OK) {
+        int code = reply->status;
+        reply_reset(reply);
+        reply->status = code;
+        reply->close = true;
+    }
+}
+
+/* Thread: one of the pool.  Has REPLY's body alone. */
+static void on_zip(uv_work_t *work)
+{
+    struct zip *zip = CONTAINER_OF(work, struct zip, work);
+    zip->ok = gzip_body(&zip->exchange->reply.body, &zip->out, &zip->exchange->zip_dropped);
+}
+
+static void on_zipped(uv_work_t *work, int status)
+{
+    struct zip *zip = CONTAINER_OF(work, struct zip, work);
+    struct exchange *exchange = zip->exchange;
+    struct hub *hub = zip->hub;
+    struct conn *conn = exchange->conn;
+    (void)status;
+    exchange->zipping = false;
+    count_back(hub, exchange);
+    if (conn) {
+        bool use = zip->ok &&
+                   (exchange->reply.gzip_asked || zip->out.len < exchange->reply.body.len);
+        frame_answer(hub, exchange, use ? &zip->out : NULL);
+        exchange->complete = true;
+        conn->write_ms = hub_now(hub);
+        if (conn->dead)
+            die(conn);
+        settle(conn);
+    } else {
+        hub_recycle(hub, exchange);
+    }
+    buf_free(&zip->out);
+    free(zip);
+}
+
+/* False when that cannot be done; EXCHANGE is framed as it is then. */
+static bool zip_answer(struct hub *hub, struct exchange *exchange)
+{
+    struct zip *zip = calloc(1, sizeof *zip);
+    if (zip) {
+        zip->hub = hub;
+        zip->exchange = exchange;
+        exchange->zipping = true;
+        exchange->server->out_count++;
+        uv_queue_work(&hub->uv, &zip->work, on_zip, on_zipped);
+        return true;
+    }
+    frame_answer(hub, exchange, NULL);
+    return false;
+}
+
 void conn_answer(struct hub *hub, struct exchange *exchange)
 {
     struct conn *conn = exchange->conn;
     int state = exchange_state(exchange);
-    exchange->server->out_count--;
-    if (exchange->server->phase == SERVER_STOPPING)
-        hub_tick_within(hub, 0); /* it may be the last */
+    count_back(hub, exchange);
     atomic_store(&exchange->state, EXCHANGE_LOOP);
     if (!conn) {
         hub_recycle(hub, exchange);
         return;
     }
+    if (UNLIKELY(exchange->to_gzip) && !conn->dead && zip_answer(hub, exchange))
+        return;
     CHECK(state == EXCHANGE_WRITING || state == EXCHANGE_WRITTEN);
     if (state == EXCHANGE_WRITTEN)
         exchange->written = exchange->reply.head.len + exchange->reply.body.len;

@@ -11,6 +11,7 @@
 #ifndef PORTER_EXCHANGE_H
 #define PORTER_EXCHANGE_H
 
+#include "format.h"
 #include "peer.h"
 #include "queue.h"
 #include "reply.h"
@@ -114,6 +115,8 @@ struct exchange {
     /* The Emacs thread's between taking and handing back, else the loop's. */
     struct reply reply;
     bool interim; /* an interim answer is on its way through the loop: so goes the final one */
+    bool to_gzip; /* handed back whole, but neither compressed nor framed: in CONTEXT */
+    struct format_context context;
     /* Set before STREAMING, then left alone: the loop may read them. */
     int streamed_status;
     bool streamed_chunked;
@@ -127,8 +130,10 @@ struct exchange {
     bool counted;                  /* in its server's statistics; Emacs's while WRITING */
     size_t written; /* of the first piece, or of head and body together; Emacs's while WRITING */
     uint64_t delivered_ms;
-    bool begun;    /* streaming: the head has come */
-    bool complete; /* everything there is to write is here */
+    bool begun;              /* streaming: the head has come */
+    bool zipping;            /* the pool has REPLY; recycled only after that */
+    atomic_bool zip_dropped; /* nobody waits for it any more */
+    bool complete;           /* everything there is to write is here */
 };
 
 /* Bytes that many pieces have in common; freed with the last of them. */

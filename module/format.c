@@ -5,6 +5,7 @@
 #include "format.h"
 
 #include "check.h"
+#include "gzip.h"
 #include "limits.h"
 
 #include <stdio.h>
@@ -252,6 +253,22 @@ enum format_status format_field(struct reply *reply, const char *name, size_t na
             if (is_name(value, value_len, "keep-alive", 10))
                 return FORMAT_OK; /* ours to say */
         }
+        if (IS_NAME(name, name_len, "content-type"))
+            reply->type_off = (uint32_t)(reply->head.len + name_len + 2);
+        if (IS_NAME(name, name_len, "content-encoding")) {
+            reply->gzip_asked = is_name(value, value_len, "gzip", 4);
+            reply->no_coding = !reply->gzip_asked;
+            if (reply->gzip_asked)
+                return FORMAT_OK; /* said when it is done */
+        }
+        if (IS_NAME(name, name_len, "content-range") ||
+            (IS_NAME(name, name_len, "cache-control") && value_len >= sizeof "no-transform" - 1 &&
+             memmem(value, value_len, "no-transform", sizeof "no-transform" - 1)))
+            reply->no_coding = true;
+        break;
+    case 'e':
+        if (IS_NAME(name, name_len, "etag") && value_len && value[0] == '"')
+            reply->etag_off = (uint32_t)(reply->head.len + name_len + 2);
         break;
     case 't':
         if (IS_NAME(name, name_len, "transfer-encoding")) {
@@ -377,6 +394,43 @@ static bool put_tail(struct reply *reply, const struct format_context *context,
 static bool status_without_body(int status)
 {
     return status == 204 || status == 205 || status == 304;
+}
+
+bool format_may_code(const struct reply *reply)
+{
+    if (!reply->type_off || reply->no_coding || reply->status < 200 || reply->status == 206 ||
+        status_without_body(reply->status))
+        return false;
+    const char *type = reply->head.data + reply->type_off;
+    const char *end = memchr(type, '\r', reply->head.len - reply->type_off);
+    return end && gzip_worth(type, (size_t)(end - type));
+}
+
+enum format_status format_coded(struct reply *reply, struct buf *zipped)
+{
+    struct buf *head = &reply->head;
+    if (!buf_reserve(head, 64, FORMAT_HEAD_BYTES_MAX))
+        return FORMAT_NO_MEMORY;
+    if (reply->etag_off) {
+        char *etag = head->data + reply->etag_off;
+        memmove(etag + 2, etag, head->len - reply->etag_off);
+        memcpy(etag, "W/", 2);
+        head->len += 2;
+        reply->etag_off = 0;
+    }
+    PUT_LITERAL(head, "Content-Encoding: gzip\r\n");
+    reply->has_length = false; /* it was that of other bytes */
+    if (zipped) {
+        buf_free(&reply->body);
+        reply->body = *zipped;
+        *zipped = (struct buf){0};
+    }
+    return FORMAT_OK;
+}
+
+enum format_status format_vary(struct reply *reply)
+{
+    return PUT_LITERAL(&reply->head, "Vary: Accept-Encoding\r\n") ? FORMAT_OK : FORMAT_NO_MEMORY;
 }
 
 enum format_status format_finish(struct reply *reply, const struct format_context *context,

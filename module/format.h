@@ -66,6 +66,16 @@ enum format_status format_interim_end(struct reply *reply);
 enum format_status format_trailer(struct reply *reply, const char *name, size_t name_len,
                                   const char *value, size_t value_len);
 
+/* Is a content coding open to REPLY, whose head is OPEN: is it text, whole, and not coded yet? */
+bool format_may_code(const struct reply *reply);
+
+/* The whole body, or what will be streamed, is coded by gzip: say so, and weaken the ETag, which named other
+ * bytes.  With ZIPPED it replaces the body, and is left empty. */
+enum format_status format_coded(struct reply *reply, struct buf *zipped);
+
+/* Other clients get other codings of it: caches are to know. */
+enum format_status format_vary(struct reply *reply);
+
 /* The answer is all there: complete the head with Date, Content-Length and Connection.  A small
  * body is moved behind the head, so that both leave in one piece of memory. */
 enum format_status format_finish(struct reply *reply, const struct format_context *context,

@@ -45,6 +45,10 @@ struct limits {
  * attempt to waste our time (RFC 9112 section 7.1.1). */
 #define LIMIT_CHUNK_LINE_BYTES 256
 
+/* Bodies up to this size are compressed where they are finished, in a tenth of a millisecond or two; larger
+ * ones by a thread of libuv's pool, so that neither Lisp nor the loop stands still meanwhile. */
+#define LIMIT_GZIP_AT_ONCE_BYTES (8 * 1024)
+
 /* Lines of an access log that wait for Emacs or for the disk; beyond it they are dropped and counted. */
 #define LIMIT_LOG_BYTES (1024 * 1024)
 

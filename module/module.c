@@ -315,9 +315,9 @@ static const char listen_doc[] =
     "LOG is nil, or a vector [FORMAT TO-BUFFER FILE] with a number of `enum log_format'.\n"
     "Large bodies are kept in DIRECTORY.  PROXIED means that connections begin with a header of "
     "the\n"
-    "PROXY protocol.\n"
+    "PROXY protocol.  Answers from GZIP bytes on are compressed, none if it is nil.\n"
     "Signal `file-error' when the address cannot be bound, or FILE not opened.\n\n"
-    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY PROXIED)";
+    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY PROXIED GZIP)";
 static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -341,6 +341,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     char *path = lisp_c_string(env, args[3]);
     char **hosts = get_strings(env, args[6]);
     struct log *log = get_log(env, args[7]);
+    intmax_t gzip_min = lisp_is_nil(env, args[10]) ? -1 : env->extract_integer(env, args[10]);
     char *directory = lisp_c_string(env, args[8]);
     struct server *server = NULL;
     address.host = host;
@@ -362,6 +363,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     }
     server->limits = limits;
     server->log = log;
+    server->gzip_bytes_min = gzip_min < 0 ? SIZE_MAX : (size_t)gzip_min;
     server->allowed_hosts = hosts;
     server->spool_directory = directory;
     server->proxied = !lisp_is_nil(env, args[9]);
@@ -1316,6 +1318,9 @@ static emacs_value heartbeat(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     intmax_t ms = env->extract_integer(env, args[1]);
     if (lisp_failed(env) || !exchange)
         return lisp.nil;
+    /* The loop's comments are not compressed: they would be noise inside gzip. */
+    if (exchange->reply.gzip || exchange->reply.gzip_asked)
+        return lisp.nil;
     atomic_store(&exchange->heartbeat_ms, ms < 0 ? 0 : ms > INT32_MAX ? INT32_MAX : (unsigned)ms);
     return lisp.t;
 }
@@ -1522,7 +1527,7 @@ static const struct {
     {"porter--mod-ring", 0, ring, ring_doc},
     {"porter--mod-stop-loop", 1, stop_loop, stop_loop_doc},
     {"porter--mod-log", 2, log_lines, log_doc},
-    {"porter--mod-listen", 10, listen_at, listen_doc},
+    {"porter--mod-listen", 11, listen_at, listen_doc},
     {"porter--mod-stop", 1, stop, stop_doc},
     {"porter--mod-statistics", 1, statistics, statistics_doc},
     {"porter--mod-counts", 0, counts, counts_doc},

@@ -5,6 +5,7 @@
 #include "reply.h"
 
 #include "check.h"
+#include "gzip.h"
 #include "limits.h"
 
 void reply_reset(struct reply *reply)
@@ -13,6 +14,8 @@ void reply_reset(struct reply *reply)
     struct buf body = reply->body;
     buf_reset(&head, LIMIT_KEEP_BYTES);
     buf_reset(&body, LIMIT_KEEP_BYTES);
+    if (UNLIKELY(reply->gzip != NULL))
+        gzip_free(reply->gzip);
     if (UNLIKELY(reply->extra.data != NULL))
         buf_free(&reply->extra);
     if (UNLIKELY(reply->trailers.data != NULL))
@@ -31,6 +34,7 @@ void reply_forget(struct reply *reply)
 
 void reply_free(struct reply *reply)
 {
+    gzip_free(reply->gzip);
     buf_free(&reply->head);
     buf_free(&reply->body);
     buf_free(&reply->trailers);

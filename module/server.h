@@ -40,6 +40,7 @@ struct server {
     bool proxied;          /* connections begin with a header of the PROXY protocol */
     char *path;            /* of a Unix-domain socket, or NULL */
     struct log *log;       /* or NULL */
+    size_t gzip_bytes_min; /* smaller bodies are not compressed; SIZE_MAX: none */
     char *spool_directory; /* for the files of large bodies, without a slash at the end */
     struct listener listeners[SERVER_LISTENERS_MAX];
     uint32_t listeners_count;
