@@ -637,7 +637,8 @@ static int on_body(void *data, const char *bytes, size_t len)
         conn->refusal = "the body is too large";
         return 413;
     }
-    if (!conn->intake && limits->spool_bytes_min && request->body_bytes >= limits->spool_bytes_min)
+    uint64_t memory_max = conn->intake ? 0 : intake_memory_max(limits);
+    if (memory_max && request->body_bytes >= memory_max)
         status = open_intake(conn);
     if (!status && conn->intake) {
         status = intake_bytes(conn->intake, bytes, len);

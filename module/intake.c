@@ -56,9 +56,17 @@ static void end_file(struct intake *intake)
 
 /* ---- parts ---- */
 
+uint64_t intake_memory_max(const struct limits *limits)
+{
+    uint64_t max = limits->spool_bytes_min;
+    return max > LIMIT_SPOOL_BYTES_SHORT && buf_live_bytes() > LIMIT_MEMORY_BYTES
+               ? LIMIT_SPOOL_BYTES_SHORT
+               : max;
+}
+
 static size_t memory_max(const struct intake *intake)
 {
-    uint64_t max = intake->server->limits.spool_bytes_min;
+    uint64_t max = intake_memory_max(&intake->server->limits);
     return max && max < SIZE_MAX / 2 ? (size_t)max : SIZE_MAX / 2;
 }
 

@@ -44,6 +44,9 @@ struct intake {
     void *data;
 };
 
+/* How much of a body may be in memory now; without end for 0. */
+uint64_t intake_memory_max(const struct limits *limits);
+
 /* For the form that REQUEST brings, or for its large body; what of it is in memory already counts.
  * NULL sets *STATUS and *REASON for a refusal.  ON_PROGRESS is called when something was written: look at
  * intake_is_full, _status and _is_settled. */

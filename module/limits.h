@@ -65,6 +65,12 @@ struct limits {
 #define LIMIT_CRAWL_TIMES 4
 #define LIMIT_CRAWL_BYTES_PER_S 512
 
+/* When bodies and answers in memory are more than this, over all connections, further bodies go to files
+ * from a smaller size on than the threshold says.  Without it a thousand waiting requests could hold a
+ * thousand times the threshold. */
+#define LIMIT_MEMORY_BYTES (64 * 1024 * 1024)
+#define LIMIT_SPOOL_BYTES_SHORT (32 * 1024)
+
 /* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
  * form has some dozens of parts with heads of some hundred bytes. */
 #define LIMIT_PARTS 1000

@@ -369,7 +369,17 @@ sub ask { my ($s) = @_; my $in = '';
   syswrite($s, \"GET / HTTP/1.1\\r\\nHost: localhost\\r\\n\\r\\n\");
   while ($in !~ /ok\\z/) { sysread($s, $in, 4096, length $in) or return 0 }
   return 1 }
-if ($what eq 'idle') {
+if ($what eq 'post') {
+  my $body = 'ok' x 450000;
+  for (@all) {
+    my $text = \"POST / HTTP/1.1\\r\\nHost: localhost\\r\\nContent-Length: 900000\\r\\n\\r\\n$body\";
+    while (length $text) { my $n = syswrite($_, $text); $text = substr($text, $n) }
+  }
+  my $good = 0;
+  for (@all) { my $in = ''; while ($in !~ /ok\\z/) { sysread($_, $in, 4096, length $in) or last }
+               $good++ if $in =~ / 200 / }
+  print \"POSTED $good\\n\";
+} elsif ($what eq 'idle') {
   my $good = 0; $good += ask($_) for @all;
   print \"ASKED $good\\n\";
   <STDIN>;
@@ -470,6 +480,22 @@ if ($what eq 'idle') {
         (should (equal "was busy" (porter-test-response-body (porter-test-read busy)))))
       (setq after (string-to-number (porter-test-get-body port "/memory")))
       (should (< (- after before) (* 8 1024))))))
+
+(ert-deftest porter-limits-many-bodies-while-stuck ()
+  "Bodies that wait for Lisp go to files when together they would take much memory."
+  (let (before after)
+    (porter-limits--with (port)
+      (setq before (string-to-number (porter-test-get-body port "/memory")))
+      (porter-test-with-client (busy port)
+        (porter-test-write busy (porter-test-request-bytes "GET" "/busy?s=3"))
+        (porter-test-pause 0.1)
+        (porter-test-with-child (crowd (append (porter-limits--crowd 200)
+                                               (list (number-to-string port) "200" "post")))
+          (should (equal "200" (porter-test-child-await crowd "^POSTED \\([0-9]+\\)$" 60)))
+          (setq after (string-to-number (porter-test-get-body port "/memory")))
+          (message "200 bodies of 900 kB: %d KiB more" (- after before))
+          ;; Of 172 MiB.
+          (should (< (- after before) (* 100 1024))))))))
 
 (provide 'porter-limits-tests)
 ;;; porter-limits-tests.el ends here
