@@ -66,7 +66,7 @@ PKGS += libllhttp
 llhttp_sources :=
 else
 llhttp_sources := $(wildcard $(LLHTTP_SRC)/*.c)
-LIB_CPPFLAGS := -I$(LLHTTP_INCLUDE)
+LIB_CPPFLAGS += -I$(LLHTTP_INCLUDE)
 endif
 
 LIB_CPPFLAGS += $(shell $(PKG_CONFIG) --cflags $(PKGS) 2>/dev/null)

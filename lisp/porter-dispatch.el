@@ -38,7 +38,7 @@ A matcher with another keyword is about the header of that name.")
   "A running server, or one that has run."
   (name nil :read-only t)
   (number nil :documentation "Its number in C; nil when it is gone.")
-  (handlers nil :documentation "As given to `porter-start'; may be set.")
+  (route-list nil :documentation "HANDLERS as given to `porter-start'.")
   (host nil :documentation "The host as given, or a socket's file name.")
   (port nil :documentation "The port it listens on; nil for a Unix socket.")
   (local nil :documentation "Non-nil for a Unix-domain socket.")
@@ -48,7 +48,31 @@ A matcher with another keyword is about the header of that name.")
   (listening nil :documentation "Non-nil until it is stopped.")
   (last-statistics nil :documentation "Its statistics when it went.")
   (function nil :documentation "What HANDLERS were made into.")
-  (function-handlers nil :documentation "The HANDLERS that FUNCTION is made of."))
+  (compiled-entries nil :documentation "Those of HANDLERS that C answers.")
+  (route-entries nil :documentation "Their numbers.")
+  (named-entries nil :documentation "Entries by ((KIND . PATH) . NUMBER).")
+  (last-entry 0 :documentation "The number that an entry got last."))
+
+(declare-function porter--enter-routes "porter-static" (server))
+
+(defun porter-server-handlers (server)
+  "The handlers of SERVER, as `porter-start' takes them.
+They may be set; requests that come from then on get the new ones."
+  (porter-server-route-list server))
+
+(gv-define-setter porter-server-handlers (handlers server)
+  `(porter--set-handlers ,server ,handlers))
+
+(defun porter--set-handlers (server handlers)
+  "Let SERVER answer by HANDLERS from now on."
+  (let* ((porter--entries nil)
+         (function (porter--compile-handlers handlers)))
+    (setf (porter-server-function server) function)
+    (setf (porter-server-compiled-entries server) (nreverse porter--entries))
+    (setf (porter-server-route-list server) handlers)
+    (when (porter-server-listening server)
+      (porter--enter-routes server))
+    handlers))
 
 (defvar porter--server-table (make-vector 256 nil)
   "The servers by their number in C, also stopped ones with open answers.")
@@ -126,12 +150,49 @@ ROUTE non-nil means that PATTERN is a route, else it is a regexp or \"*\"."
                (list "Invalid regexp" pattern (cadr err)))))
     (lambda (_request path) (string-match pattern path)))))
 
+(defvar porter--in-front nil
+  "Non-nil while no route in Lisp has come, of the handlers being compiled.")
+
+(defvar porter--entries nil
+  "The vectors of routes that C answers, of the handlers being compiled.
+The last comes first.")
+
+(defun porter--entry-p (handler)
+  "Is HANDLER a route that C answers?"
+  (and (stringp (car handler)) (memq (car-safe (cdr handler)) '(:directory :fixed))))
+
+(defun porter--compile-entry (handler front)
+  "HANDLER, a route that C answers, as a vector for `porter--compile-route'.
+FRONT non-nil means that no route in Lisp comes before it.
+The vector is [entry TEST HANDLER FRONT NUMBER]."
+  (let* ((path (car handler))
+         (prefix (if (string-suffix-p "/" path) path (concat path "/")))
+         (bare (directory-file-name prefix))
+         (entry (vector 'entry
+                        (if (eq (cadr handler) :fixed)
+                            (lambda (_request given) (string= path given))
+                          (lambda (_request given)
+                            (or (string-prefix-p prefix given) (string= bare given))))
+                        handler front nil)))
+    (unless (and (string-prefix-p "/" path) (stringp (nth 2 handler)))
+      (signal 'porter-bad-handlers (list "Not a route for C" handler)))
+    (push entry porter--entries)
+    entry))
+
 (defun porter--compile-route (handler)
   "HANDLER, one (MATCHER . FUNCTION), as a vector.
 The vector is [KIND TEST METHODS-TEST METHODS FUNCTION].  KIND is `request'
-with a TEST of the request, or `path' with a TEST of request and path."
+with a TEST of the request, or `path' with a TEST of request and path; for
+`entry' see `porter--compile-entry'."
   (unless (consp handler)
     (signal 'porter-bad-handlers (list "Not (MATCHER . FUNCTION)" handler)))
+  (if (porter--entry-p handler)
+      (porter--compile-entry handler porter--in-front)
+    (setq porter--in-front nil)
+    (porter--compile-lisp-route handler)))
+
+(defun porter--compile-lisp-route (handler)
+  "HANDLER, one (MATCHER . FUNCTION), as a vector: see `porter--compile-route'."
   (let* ((matcher (car handler))
          (function (porter--compile-function (cdr handler)))
          (key (car-safe matcher))
@@ -195,7 +256,8 @@ Signal `porter-bad-handlers' with what is wrong."
       (porter--compile-function handlers)
     (unless (consp handlers)
       (signal 'porter-bad-handlers (list "Not a function or an alist" handlers)))
-    (let ((routes (mapcar #'porter--compile-route handlers)))
+    (let ((routes (let ((porter--in-front t))
+                    (mapcar #'porter--compile-route handlers))))
       (lambda (request)
         (let* ((id (porter--request-id request))
                (method (porter--mod-method id))
@@ -204,14 +266,24 @@ Signal `porter-bad-handlers' with what is wrong."
                path function allowed)
           (while rest
             (let ((route (pop rest)))
-              (if (eq (aref route 0) 'request)
-                  (when (funcall (aref route 1) request)
-                    (setq function (aref route 4)))
-                (when (funcall (aref route 1) request
+              (pcase (aref route 0)
+                ('request
+                 (when (funcall (aref route 1) request)
+                   (setq function (aref route 4))))
+                ('entry
+                 ;; One in front that lets pass what it does not have has been asked.
+                 (when (and (funcall (aref route 1) request
+                                     (or path (setq path (porter--mod-path id))))
+                            (not (and (aref route 3)
+                                      (plist-get (nthcdr 3 (aref route 2)) :pass))))
+                   (setq function (lambda (_request)
+                                    (porter--mod-serve id (aref route 4))))))
+                (_
+                 (when (funcall (aref route 1) request
                                (or path (setq path (porter--mod-path id))))
-                  (if (funcall (aref route 2) method)
-                      (setq function (aref route 4))
-                    (setq allowed (append (aref route 3) allowed)))))
+                   (if (funcall (aref route 2) method)
+                       (setq function (aref route 4))
+                     (setq allowed (append (aref route 3) allowed))))))
               (when function (setq rest nil))))
           (if function
               (progn
@@ -221,12 +293,6 @@ Signal `porter-bad-handlers' with what is wrong."
 
 (defun porter--server-run (server request)
   "Give REQUEST to the handlers of SERVER, and return what they do."
-  (unless (eq (porter-server-handlers server)
-              (porter-server-function-handlers server))
-    (setf (porter-server-function server)
-          (porter--compile-handlers (porter-server-handlers server)))
-    (setf (porter-server-function-handlers server)
-          (porter-server-handlers server)))
   (funcall (porter-server-function server) request))
 
 ;;;; One request

@@ -42,6 +42,7 @@
 (require 'porter-bridge)
 (require 'porter-guard)
 (require 'porter-event-stream)
+(require 'porter-static)
 (require 'porter-ui)
 
 (porter-module--declare)
@@ -334,6 +335,13 @@ HANDLERS is a function of one argument, the request, or an alist of
   (METHOD :route \"/users/:id\")
   a function                of the request
 
+Instead of (MATCHER . FUNCTION) there may be, served without Lisp,
+
+  (PREFIX :directory DIRECTORY . OPTIONS)   see `porter-mount'
+  (PATH :fixed BODY . OPTIONS)              see `porter-fix'
+
+which work even while Lisp is busy if no other route is before them.
+
 PORT is an integer; 0 or t for any free port, see `porter-port'; a file name
 with `:family' `local'.  LOG-BUFFER, a buffer or its name, gets a line for
 each answer and for each error of a handler, see `porter-log-format'; without
@@ -353,8 +361,9 @@ Interactively, ask for what to serve and for the port, show the URL and put it
 on the kill ring; with a prefix argument, open it in a browser."
   (interactive (porter-ui-read-start))
   (porter--check-keywords network-args)
-  (let ((function (porter--compile-handlers handlers))
-        server)
+  (let* ((porter--entries nil)
+         (function (porter--compile-handlers handlers))
+         server)
     (porter-module-load)
     (porter--bell-open)
     (add-hook 'kill-emacs-hook #'porter--shutdown)
@@ -365,15 +374,20 @@ on the kill ring; with a prefix argument, open it in a browser."
                           (signal (car err) (cdr err))))))
       (setq server (porter--server-make
                     :name (or (plist-get network-args :name) "porter")
-                    :number number :handlers handlers :host host :port port
+                    :number number :route-list handlers :host host :port port
                     :local local :started (current-time)
                     :log-buffer log-buffer :listening t
                     :origins (if (plist-member network-args :allowed-origins)
                                  (plist-get network-args :allowed-origins)
                                porter-allowed-origins)
-                    :function function :function-handlers handlers))
+                    :function function
+                    :compiled-entries (reverse porter--entries)))
       (aset porter--server-table number server))
     (push server porter--servers)
+    (condition-case err
+        (porter--enter-routes server)
+      (error (porter-stop server)
+             (signal (car err) (cdr err))))
     (when (called-interactively-p 'any)
       (porter-ui-announce server))
     server))

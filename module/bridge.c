@@ -309,9 +309,10 @@ static void send_whole(struct bridge *bridge, struct exchange *exchange)
         hand_back_exchange(bridge, exchange, false);
         return;
     }
-    if (UNLIKELY(exchange->interim) ||
+    if (UNLIKELY(exchange->interim) || exchange->file.open ||
         (!joins && !exchange->direct &&
          !follows(exchange, bridge->written_conn, bridge->written_sequence))) {
+        write_chain(bridge); /* what is before it */
         hand_back_exchange(bridge, exchange, true);
         return;
     }
@@ -504,6 +505,34 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
         hand_back_exchange(bridge, exchange, true);
     }
     settle_soon(bridge);
+    return FORMAT_OK;
+}
+
+void bridge_serve(struct bridge *bridge, struct exchange *exchange, uint32_t number)
+{
+    slot_release(bridge, atomic_load(&exchange->id));
+    write_chain(bridge);
+    if (exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING))
+        exchange->entry = number;
+    hand_back_exchange(bridge, exchange, true);
+    if (!bridge->depth)
+        bridge_settle(bridge);
+}
+
+enum format_status bridge_send_file(struct bridge *bridge, struct exchange *exchange,
+                                    struct file_source *source)
+{
+    struct format_context context = context_of(exchange);
+    exchange_id id = atomic_load(&exchange->id);
+    if (!static_answer(exchange, source, &context, date(bridge))) {
+        bridge_abort(bridge, exchange);
+        return FORMAT_NO_MEMORY;
+    }
+    slot_release(bridge, id);
+    keep_request(bridge, exchange);
+    send_whole(bridge, exchange);
+    if (!bridge->depth)
+        bridge_settle(bridge);
     return FORMAT_OK;
 }
 
@@ -857,6 +886,7 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             event->kind = BRIDGE_SERVER_GONE;
             event->id = server->number;
             bridge->servers[server->number] = NULL;
+            static_clear(server);
             server_free(server);
         }
         return;
@@ -957,6 +987,10 @@ static void drop(struct item *item)
         struct leavings *leavings = CONTAINER_OF(item, struct leavings, item);
         request_clear(&leavings->request);
         free(leavings);
+    } else if (item->kind == ITEM_ENTRY) {
+        struct command *command = CONTAINER_OF(item, struct command, item);
+        entry_release(command->entry);
+        free(command);
     }
     /* A server is in bridge->servers too. */
 }
@@ -981,8 +1015,10 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
             if (bridge->slots[i].exchange)
                 exchange_free(bridge->slots[i].exchange);
         for (uint32_t i = 0; i < ARRAY_LEN(bridge->servers); i++)
-            if (bridge->servers[i])
+            if (bridge->servers[i]) {
+                static_clear(bridge->servers[i]);
                 server_free(bridge->servers[i]);
+            }
         loop_free(loop);
     }
     /* A drain may be under way below us, and the slots' generations must not repeat: Lisp may still hold

@@ -125,6 +125,13 @@ bool bridge_live(struct exchange *exchange);
  * KEEP: the handler may still be running, and look at its request later. */
 enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchange, bool keep);
 
+/* Let the loop answer by the entry called NUMBER of EXCHANGE's server; see static.h.  Nothing is said yet. */
+void bridge_serve(struct bridge *bridge, struct exchange *exchange, uint32_t number);
+
+/* Answer with SOURCE, which is taken. */
+enum format_status bridge_send_file(struct bridge *bridge, struct exchange *exchange,
+                                    struct file_source *source);
+
 /* Send what there is now, and let the answer grow. */
 enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange);
 

@@ -8,6 +8,7 @@
 #include "conn.h"
 
 #include "gzip.h"
+#include "static.h"
 
 #include <errno.h>
 #include <netinet/tcp.h>
@@ -21,6 +22,9 @@
 #define LINGER_MS 2000
 
 #define IOVEC_MAX 64
+
+/* So many chunks of a file (see static_send) leave for one client before it is the others' turn. */
+#define FILE_CHUNKS_MAX 4
 
 static void settle(struct conn *conn);
 
@@ -358,8 +362,20 @@ static bool is_ready(struct exchange *exchange)
     return exchange->complete || exchange->pieces.first;
 }
 
-/* Collect what the first answers have to say. */
-static int gather(struct conn *conn, struct iovec *iov)
+static bool file_has_more(const struct exchange *exchange)
+{
+    return exchange->file.left || exchange->file.segments_at < exchange->file.segments_len;
+}
+
+static bool file_is_next(const struct exchange *exchange)
+{
+    return exchange->complete && file_has_more(exchange) && !exchange->pieces.first &&
+           exchange->written == exchange->reply.head.len + exchange->reply.body.len;
+}
+
+/* Collect what the first answers have to say, up to the first that goes on with bytes of a file: then
+ * *MORE is true. */
+static int gather(struct conn *conn, struct iovec *iov, bool *more)
 {
     int count = 0;
     for (struct exchange *exchange = conn->first; exchange && is_ready(exchange);
@@ -381,6 +397,10 @@ static int gather(struct conn *conn, struct iovec *iov)
             if (skip < parts[i]->len)
                 iov[count++] = (struct iovec){parts[i]->data + skip, parts[i]->len - skip};
             skip -= skip < parts[i]->len ? skip : parts[i]->len;
+        }
+        if (file_has_more(exchange)) {
+            *more = true;
+            break;
         }
     }
     return count;
@@ -411,7 +431,7 @@ static bool advance(struct conn *conn, size_t sent)
         size_t part = sent < left ? sent : left;
         exchange->written += part;
         sent -= part;
-        if (part < left)
+        if (part < left || file_has_more(exchange))
             return true;
         if (!first_is_out(conn))
             return false;
@@ -428,11 +448,67 @@ static void note_full(struct conn *conn)
     }
 }
 
+/* The next segment of EXCHANGE's file: its text takes the place of head and body, which are out. */
+static void next_segment(struct exchange *exchange)
+{
+    struct file_part *file = &exchange->file;
+    struct file_segment *segment = &file->segments[file->segments_at++];
+    buf_free(&exchange->reply.head);
+    buf_free(&exchange->reply.body);
+    exchange->reply.body = segment->text;
+    segment->text = (struct buf){0};
+    exchange->written = 0;
+    file->offset = segment->from;
+    file->left = segment->len;
+}
+
+/* Head and body of the first answer are out: send of its file.  False when that has to wait, or the connection
+ * has ended. */
+static bool send_file(struct conn *conn)
+{
+    struct exchange *exchange = conn->first;
+    struct file_part *file = &exchange->file;
+    conn->want_write = false;
+    if (!file->left) {
+        next_segment(exchange);
+        return true;
+    }
+    uint64_t left = file->left;
+    switch (static_send(conn->hub, exchange, conn->fd)) {
+    case STATIC_SENT:
+        conn->write_ms = hub_now(conn->hub);
+        conn->full_bytes += left - file->left;
+        return file_has_more(exchange) || first_is_out(conn);
+    case STATIC_FULL:
+        note_full(conn);
+        return false;
+    case STATIC_WAITS:
+        return false;
+    case STATIC_BROKEN:
+        break;
+    }
+    die(conn);
+    return false;
+}
+
 static void write_out(struct conn *conn)
 {
+    uint32_t chunks = 0;
     while (!conn->dead && !conn->lingering) {
+        if (conn->first && file_is_next(conn->first)) {
+            /* A fast client must not keep the others waiting for the rest of its file. */
+            if (chunks++ == FILE_CHUNKS_MAX) {
+                conn->want_write = true;
+                return;
+            }
+            if (!send_file(conn))
+                return;
+            continue;
+        }
         struct iovec iov[IOVEC_MAX];
-        struct msghdr message = {.msg_iov = iov, .msg_iovlen = (size_t)gather(conn, iov)};
+        bool more = false;
+        struct msghdr message = {.msg_iov = iov};
+        message.msg_iovlen = (size_t)gather(conn, iov, &more);
         size_t total = 0;
         for (size_t i = 0; i < message.msg_iovlen; i++)
             total += iov[i].iov_len;
@@ -444,7 +520,8 @@ static void write_out(struct conn *conn)
             advance(conn, 0);
             return;
         }
-        ssize_t sent = sendmsg(conn->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+        ssize_t sent = sendmsg(conn->fd, &message,
+                               MSG_NOSIGNAL | MSG_DONTWAIT | (more ? MSG_MORE : 0));
         if (sent < 0 && errno == EINTR)
             continue;
         if (sent < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
@@ -563,12 +640,37 @@ void conn_answer(struct hub *hub, struct exchange *exchange)
     if (UNLIKELY(exchange->to_gzip) && !conn->dead && zip_answer(hub, exchange))
         return;
     CHECK(state == EXCHANGE_WRITING || state == EXCHANGE_WRITTEN);
+    if (exchange->entry) {
+        uint32_t number = exchange->entry;
+        exchange->entry = 0;
+        if (!conn->dead)
+            static_serve(hub, exchange, number);
+        conn->write_ms = hub_now(hub);
+        if (conn->dead)
+            die(conn);
+        settle(conn);
+        return;
+    }
     if (state == EXCHANGE_WRITTEN)
         exchange->written = exchange->reply.head.len + exchange->reply.body.len;
     exchange->complete = true;
     conn->write_ms = hub_now(hub);
     if (conn->dead)
         die(conn);
+    settle(conn);
+}
+
+static void hand_over(struct conn *conn, struct exchange *exchange);
+
+void conn_completed(struct exchange *exchange)
+{
+    struct conn *conn = exchange->conn;
+    conn->write_ms = hub_now(conn->hub);
+    if (!exchange->complete) {
+        /* There is no such file, and others may know better. */
+        exchange->direct = conn->first == exchange && !conn->want_write;
+        hand_over(conn, exchange);
+    }
     settle(conn);
 }
 
@@ -705,6 +807,29 @@ static void admit(struct conn *conn, size_t bytes_left)
         send_continue(conn);
 }
 
+/* EXCHANGE is Lisp's to answer. */
+static void hand_over(struct conn *conn, struct exchange *exchange)
+{
+    struct hub *hub = conn->hub;
+    struct server *server = conn->server;
+    struct limits *limits = &server->limits;
+    if (limits->queue_items_max && atomic_load(&server->queued_count) >= limits->queue_items_max) {
+        answer_plain(conn, exchange, 503, "too many requests are waiting", "Retry-After: 1\r\n",
+                     exchange->keep_alive);
+        return;
+    }
+    exchange->delivered_ms = hub_now(hub);
+    if (log_wants(server->log))
+        exchange->log = log_begin(server->log, &exchange->request, &conn->peer.address.sa);
+    conn->held = exchange->request.upgrade;
+    exchange->item.kind = ITEM_REQUEST;
+    server->out_count++;
+    atomic_fetch_add(&server->queued_count, 1);
+    atomic_store(&exchange->state, EXCHANGE_QUEUED);
+    hub->recent = server;
+    hub_deliver(hub, exchange);
+}
+
 static void deliver(struct conn *conn)
 {
     struct hub *hub = conn->hub;
@@ -731,21 +856,11 @@ static void deliver(struct conn *conn)
                             conn->sequence < limits->requests_per_connection_max);
     if (!exchange->keep_alive)
         conn->closing = true;
-    if (limits->queue_items_max && atomic_load(&server->queued_count) >= limits->queue_items_max) {
-        answer_plain(conn, exchange, 503, "too many requests are waiting", "Retry-After: 1\r\n",
-                     exchange->keep_alive);
+    if (static_take(hub, exchange)) {
+        conn->write_ms = hub_now(hub);
         return;
     }
-    exchange->delivered_ms = hub_now(hub);
-    if (log_wants(server->log))
-        exchange->log = log_begin(server->log, &exchange->request, &conn->peer.address.sa);
-    conn->held = exchange->request.upgrade;
-    exchange->item.kind = ITEM_REQUEST;
-    server->out_count++;
-    atomic_fetch_add(&server->queued_count, 1);
-    atomic_store(&exchange->state, EXCHANGE_QUEUED);
-    hub->recent = server;
-    hub_deliver(hub, exchange);
+    hand_over(conn, exchange);
 }
 
 /* CURRENT has been read; it goes to Lisp when its body is stored. */

@@ -65,6 +65,9 @@ void conn_open(struct hub *hub, struct server *server, int fd, const struct peer
 /* EXCHANGE is handed back by Emacs: takes it. */
 void conn_answer(struct hub *hub, struct exchange *exchange);
 
+/* What static.c did for EXCHANGE in the pool is done. */
+void conn_completed(struct exchange *exchange);
+
 /* Takes PIECE. */
 void conn_piece(struct piece *piece);
 

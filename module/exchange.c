@@ -8,6 +8,7 @@
 #include "log.h"
 
 #include <stdlib.h>
+#include <unistd.h>
 
 static atomic_long live_count;
 
@@ -19,11 +20,36 @@ struct exchange *exchange_new(void)
     return exchange;
 }
 
+void file_part_clear(struct file_part *file)
+{
+    if (file->open)
+        close(file->fd);
+    for (uint32_t i = 0; i < file->segments_len; i++)
+        buf_free(&file->segments[i].text);
+    free(file->segments);
+    *file = (struct file_part){0};
+}
+
+/* The answer is over; what the pool does for it goes on without it. */
+static void leave_task(struct exchange *exchange)
+{
+    struct task *task = exchange->task;
+    if (!task)
+        return;
+    task->exchange = NULL;
+    if (exchange->file.open)
+        task->fd = exchange->file.fd;
+    exchange->file.open = false;
+    exchange->task = NULL;
+}
+
 void exchange_reset(struct exchange *exchange)
 {
     CHECK(!exchange->pieces.first);
     if (UNLIKELY(exchange->log != NULL))
         log_entry_free(exchange->log);
+    leave_task(exchange);
+    file_part_clear(&exchange->file);
     request_reset(&exchange->request);
     reply_reset(&exchange->reply);
     struct request request = exchange->request;
@@ -34,6 +60,8 @@ void exchange_reset(struct exchange *exchange)
 void exchange_free(struct exchange *exchange)
 {
     log_entry_free(exchange->log);
+    leave_task(exchange);
+    file_part_clear(&exchange->file);
     request_clear(&exchange->request);
     reply_free(&exchange->reply);
     free(exchange);

@@ -64,7 +64,8 @@ enum item_kind {
     ITEM_FILES,  /* a request with temporary files that nobody looks at any more */
     ITEM_LISTEN, /* a server to start */
     ITEM_STOP,   /* a server to stop */
-    ITEM_BELL    /* a new fd for the doorbell */
+    ITEM_BELL,   /* a new fd for the doorbell */
+    ITEM_ENTRY   /* a change of what the loop answers alone */
 };
 
 /* Names an exchange to Lisp: unlike a pointer it can be stale without harm. */
@@ -87,6 +88,33 @@ struct channel {
     atomic_bool closed;       /* the loop has sent a close frame, or will at once */
     atomic_bool paused;       /* the loop does not read until Emacs has taken messages */
     atomic_size_t wait_bytes; /* of messages that Emacs has not taken */
+};
+
+/* A part of an answer's body that comes out of a file: the bytes of TEXT, then LEN bytes at FROM. */
+struct file_segment {
+    struct buf text;
+    uint64_t from;
+    uint64_t len;
+};
+
+/* What is sent of an open file, behind head and body. */
+struct file_part {
+    int fd; /* when OPEN */
+    bool open;
+    uint64_t offset;
+    uint64_t left;
+    uint64_t warm_from; /* these bytes have been seen in memory */
+    uint64_t warm_to;
+    struct file_segment *segments; /* what follows, or NULL */
+    uint32_t segments_len;
+    uint32_t segments_at;
+};
+
+/* Work in libuv's pool on behalf of an answer.  It may outlive the answer; then it finds nobody here, and closes
+ * FD, which it may be reading from. */
+struct task {
+    struct exchange *exchange;
+    int fd; /* or -1 */
 };
 
 struct exchange {
@@ -117,6 +145,8 @@ struct exchange {
     bool interim; /* an interim answer is on its way through the loop: so goes the final one */
     bool to_gzip; /* handed back whole, but neither compressed nor framed: in CONTEXT */
     struct format_context context;
+    struct file_part file;
+    uint32_t entry; /* a number: the loop is to answer by the server's entry of that number */
     /* Set before STREAMING, then left alone: the loop may read them. */
     int streamed_status;
     bool streamed_chunked;
@@ -124,6 +154,7 @@ struct exchange {
     /* The loop's, always. */
     struct log_entry *log;         /* the line for the access log, begun; NULL without a log */
     uint64_t streamed_bytes;       /* of the body, in pieces that are out */
+    struct task *task;             /* under way, or NULL */
     struct conn *conn;             /* NULL when detached: only recycling is left to do */
     struct exchange *next_on_conn; /* answers leave in this order */
     struct item_list pieces;       /* of a growing answer, to be written */
@@ -197,6 +228,9 @@ void exchange_free(struct exchange *exchange);
 /* As new, keeping small buffers. */
 void exchange_reset(struct exchange *exchange);
 long exchange_live_count(void);
+
+/* Forget what FILE is, and close it. */
+void file_part_clear(struct file_part *file);
 
 struct piece *piece_new(struct exchange *exchange);
 /* With the bytes of SHARED, counting one more user of it. */

@@ -43,6 +43,7 @@ struct hub {
     uv_timer_t tick; /* the one timer for all timeouts */
     uint64_t tick_due_ms;
     void (*on_tick)(uv_timer_t *timer);
+    void (*on_completed)(struct exchange *exchange); /* by static.c; see conn_completed */
     uv_timer_t stale;     /* rings for requests that a drain under way does not look at */
     unsigned stale_ms;    /* its current period */
     unsigned stale_taken; /* TAKEN_COUNT when it was started */

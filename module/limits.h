@@ -81,6 +81,15 @@ struct limits {
  * would otherwise be half a million of them. */
 #define LIMIT_PARAMETERS 4096
 
+/* A path that names a file, decoded. */
+#define LIMIT_PATH_BYTES 4096
+
+/* Files up to this size are read and leave with their head in one write; from larger ones the kernel sends. */
+#define LIMIT_INLINE_BYTES (32 * 1024)
+
+/* Names in one listing of a directory. */
+#define LIMIT_LISTING_NAMES 50000
+
 /* Servers alive at once: the server's number travels in the low bits of a request's id. */
 #define LIMIT_SERVERS 255
 

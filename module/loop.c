@@ -295,12 +295,33 @@ static void set_bell(struct hub *hub, int fd)
         bell_ring_from_loop(&hub->bell, false);
 }
 
+/* SERVER may be gone, and be Emacs's to free, since it was sent. */
+static bool is_ours(const struct loop *loop, const struct server *server)
+{
+    for (uint32_t i = 0; i < ARRAY_LEN(loop->servers); i++)
+        if (loop->servers[i] == server)
+            return true;
+    return false;
+}
+
+static void change_entry(struct loop *loop, struct command *command)
+{
+    if (!is_ours(loop, command->server))
+        entry_release(command->entry);
+    else if (command->entry)
+        static_enter(command->server, command->entry);
+    else
+        static_remove(command->server, command->number);
+}
+
 static void carry_out(struct loop *loop, struct command *command)
 {
     if (command->item.kind == ITEM_STOP)
         stop_server(loop, command->server);
-    else
+    else if (command->item.kind == ITEM_BELL)
         set_bell(&loop->hub, command->fd);
+    else
+        change_entry(loop, command);
     if (command->done)
         uv_sem_post(command->done);
     free(command);
@@ -339,6 +360,7 @@ static void drain_outbox(struct loop *loop)
             break;
         case ITEM_STOP:
         case ITEM_BELL:
+        case ITEM_ENTRY:
             carry_out(loop, CONTAINER_OF(item, struct command, item));
             break;
         default:
@@ -472,6 +494,7 @@ static int init(struct loop *loop)
     uv_timer_init(&hub->uv, &hub->tick);
     hub->tick.data = loop;
     hub->on_tick = on_tick;
+    hub->on_completed = conn_completed;
     uv_timer_init(&hub->uv, &hub->stale);
     hub->stale.data = hub;
     uv_prepare_init(&hub->uv, &loop->prepare);
@@ -611,6 +634,19 @@ bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout
     stop->item.kind = ITEM_STOP;
     stop->server = server;
     return command(loop, stop, timeout_ms);
+}
+
+bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, uint32_t number)
+{
+    struct command *enter = calloc(1, sizeof *enter);
+    if (!enter)
+        return false;
+    enter->item.kind = ITEM_ENTRY;
+    enter->server = server;
+    enter->entry = entry;
+    enter->number = number;
+    send_item(loop, &enter->item);
+    return true;
 }
 
 bool loop_set_bell(struct loop *loop, int fd)

@@ -5,13 +5,15 @@
 #ifndef PORTER_LOOP_H
 #define PORTER_LOOP_H
 
-#include "hub.h"
+#include "static.h"
 
 /* Commands in the outbox (ITEM_LISTEN is the server itself). */
 struct command {
     struct item item;
-    struct server *server; /* ITEM_STOP */
+    struct server *server; /* ITEM_STOP, ITEM_ENTRY */
     int fd;                /* ITEM_BELL: taken */
+    struct entry *entry;   /* ITEM_ENTRY: taken; NULL: the one called NUMBER goes */
+    uint32_t number;
     uv_sem_t *done;        /* posted when it is carried out; NULL to leave that out */
 };
 
@@ -45,6 +47,10 @@ void loop_listen(struct loop *loop, struct server *server);
 /* Thread: Emacs.  Stop accepting for SERVER, now: returns when its listening sockets are closed, or after
  * TIMEOUT_MS with false.  Answers under way go on for a while. */
 bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout_ms);
+
+/* Thread: Emacs.  Takes ENTRY into SERVER's table; without one, takes the entry called NUMBER out of it.  What comes
+ * after that is answered by the new table.  False when memory is out: ENTRY stays the caller's. */
+bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, uint32_t number);
 
 /* Thread: Emacs.  Takes FD, the new doorbell, instead of the old one.  Rings it if something waits. */
 bool loop_set_bell(struct loop *loop, int fd);

@@ -14,6 +14,7 @@
 #define SERVER_LISTENERS_MAX 8
 
 struct hub;
+struct entry;
 
 struct listener {
     uv_poll_t poll; /* the loop's */
@@ -52,6 +53,9 @@ struct server {
     uint32_t open_count;    /* connections */
     uint32_t closing_count; /* listener handles that libuv has not let go of yet */
     uint32_t out_count;     /* exchanges that Emacs has */
+    struct entry **entries; /* what C answers alone, see static.h; by rank */
+    uint32_t entries_len;
+    uint32_t front_len; /* of them: tried before Lisp */
 
     atomic_uint queued_count; /* requests that wait for Lisp, or did when they were given up */
     atomic_uint connections;  /* the same as open_count, to be read by Emacs */
