@@ -18,6 +18,7 @@ N ?=
 ALL ?=
 WERROR ?=
 FUZZ_TIME ?= 60
+QUICK ?=
 TEST_TIMEOUT ?= 600
 
 # Seen by the scripts in .ci.
@@ -272,11 +273,19 @@ $B/fuzz/%: test/fuzz/%.c $(core) $B/flags
 	$Q$(COMPILE) $(WARNINGS) -Itest/fuzz -Itest/c $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) \
 	    $< $(core) $(LIBS) -o $@
 
-.PHONY: bench
-bench:  ## run the notebooks in bench/ (N=NAME: one) and refresh their results
+.PHONY: bench ceiling
+bench:  ## run the notebooks in bench/ (N=NAME: one; QUICK=1: two minutes, on copies)
 	@.ci/setup bench
-	@$(MAKE) all
-	@.ci/bench $(or $(N:%=bench/%.org),$(wildcard bench/*.org))
+	@$(MAKE) all ceiling
+	@QUICK='$(QUICK)' .ci/bench $(or $(N:%=bench/%.org),$(wildcard bench/*.org))
+
+# What the notebooks compare with: the least that the same libraries can do.
+ceiling: $B/bench/ceiling
+
+$B/bench/ceiling: bench/ceiling.c $(llhttp_objects) $B/flags | $B/requirements
+	@mkdir -p $(@D)
+	$(call say,CC,$<)
+	$Q$(COMPILE) $(WARNINGS) $(CFLAGS) $(LDFLAGS) $(filter-out %/flags,$^) $(LIBS) -o $@
 
 
 # Documentation, packaging.
