@@ -16,6 +16,7 @@
 ;;; Code:
 
 (require 'porter-dispatch)
+(require 'url-util)
 (eval-when-compile (require 'subr-x))
 
 (porter-module--declare)
@@ -157,7 +158,7 @@ They come before the ones of Emacs, whose tables are made for mail.")
 RANK and FRONT say when it is asked; OPTIONS are those of `porter-mount'."
   (porter--check-options
    options '(:index :listing :dotfiles :links :cache-control :headers :fallback
-                    :compressed :pass))
+                    :compressed :pass :reload))
   (unless (file-directory-p directory)
     (signal 'file-missing (list "Serving a directory" "No such directory" directory)))
   (porter--need-mime)
@@ -354,6 +355,131 @@ Return t if FILE is on its way."
       nil)
      (result (porter--forget-close-functions id)
              t))))
+
+(defun porter-send-directory-list (process directory &optional match)
+  "Answer PROCESS with a list of what is in DIRECTORY, as an HTML page.
+The links are relative, so the path of the request has to end in a slash.
+MATCH is a regexp for the names, or nil for all that do not begin with a
+period.  `porter-mount' lists directories without Lisp, and sorts them."
+  (let* ((directory (file-name-as-directory (expand-file-name directory)))
+         (names (sort (directory-files directory nil (or match "\\`[^.]") t) #'string<))
+         (escape (lambda (text)
+                   (replace-regexp-in-string
+                    "[&<>\"']" (lambda (c) (format "&#%d;" (aref c 0))) text t t)))
+         (row (lambda (name)
+                (let ((name (if (file-directory-p (expand-file-name name directory))
+                                (concat name "/")
+                              name)))
+                  (format "<li><a href=\"%s\">%s</a></li>\n"
+                          (concat (url-hexify-string (directory-file-name name))
+                                  (and (string-suffix-p "/" name) "/"))
+                          (funcall escape name))))))
+    (porter-respond
+     process 200
+     '(("Content-Type" . "text/html; charset=utf-8") ("X-Content-Type-Options" . "nosniff"))
+     (let ((title (funcall escape (file-name-nondirectory (directory-file-name directory)))))
+       (format "<!DOCTYPE html>\n<meta charset=\"utf-8\">\n<title>%s</title>\n<h1>%s</h1>\n<ul>\n%s</ul>\n"
+               title title
+               (mapconcat row (delete "." (delete ".." names)) ""))))))
+
+;;;; Commands
+
+(declare-function porter-start "porter")
+(declare-function porter-servers "porter")
+(declare-function porter-url "porter")
+(declare-function porter-port "porter")
+(declare-function porter-ui-free-port "porter-ui")
+
+(defcustom porter-serve-browse nil
+  "Non-nil means that the commands that serve files open the browser.
+A prefix argument does the same for once."
+  :type 'boolean
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defcustom porter-serve-reload t
+  "Non-nil means that pages served by a command reload when they change."
+  :type 'boolean
+  :group 'porter
+  :package-version '(porter . "1.0"))
+
+(defun porter--network-address ()
+  "An address of this machine in its network, or nil."
+  (let (found)
+    (dolist (interface (network-interface-list) found)
+      (let ((address (cdr interface)))
+        (when (and (not found) (vectorp address) (= (length address) 5)
+                   (not (= (aref address 0) 127)))
+          (setq found (format-network-address address t)))))))
+
+(defun porter--serving (directory lan)
+  "The running server that a command has started for DIRECTORY, or nil.
+LAN says whether it is for the network."
+  (cl-find-if (lambda (server)
+                (and (equal (porter-server-route-list server)
+                            (porter--serve-routes directory))
+                     (eq (null (porter--for-all-p server)) (null lan))))
+              (porter-servers)))
+
+(defun porter--for-all-p (server)
+  "Does SERVER listen on all addresses?"
+  (member (porter-server-host server) '("0.0.0.0" "::")))
+
+(defun porter--serve-routes (directory)
+  "The handlers that serve DIRECTORY."
+  `(("/" :directory ,directory :reload ,(and porter-serve-reload t))))
+
+;;;###autoload
+(defun porter-serve-directory (directory &optional browse lan)
+  "Serve the files below DIRECTORY, show the URL and put it on the kill ring.
+The port is 8080, or the next one that is free.  With BROWSE, interactively
+the prefix argument, or if `porter-serve-browse' is non-nil, open a browser.
+With LAN, the whole network can read the files: interactively two prefix
+arguments ask for that.  Return the server; one that serves DIRECTORY already
+is used again."
+  (interactive (list (read-directory-name "Serve directory: " nil nil t)
+                     (equal current-prefix-arg '(4))
+                     (and (equal current-prefix-arg '(16))
+                          (or (yes-or-no-p "Everyone in your network can read these files then.  Go on? ")
+                              (user-error "Nothing is served")))))
+  (require 'porter)
+  (let* ((directory (file-name-as-directory (expand-file-name directory)))
+         (old (porter--serving directory lan))
+         (port (and (null old) (porter-ui-free-port)))
+         (server (or old
+                     (porter-start (porter--serve-routes directory) port nil
+                                   :host (if lan nil "localhost")
+                                   :name (file-name-nondirectory
+                                          (directory-file-name directory)))))
+         (address (and lan (porter--network-address)))
+         (url (if address
+                  (format "http://%s:%d/" address (porter-port server))
+                (porter-url server))))
+    (unless noninteractive (kill-new url))
+    (when (or browse porter-serve-browse) (browse-url (porter-url server)))
+    (message "%s is served at %s%s%s" (abbreviate-file-name directory) url
+             (if (memql port '(nil 8080)) "" " (8080 is taken)")
+             (if noninteractive "" " (copied)"))
+    server))
+
+;;;###autoload
+(defun porter-serve-this-file (&optional browse)
+  "Serve the directory of the visited file, and show the URL of the file.
+With BROWSE, the prefix argument, or if `porter-serve-browse' is non-nil, open
+it in a browser.  Return the server."
+  (interactive "P")
+  (unless buffer-file-name
+    (user-error "This buffer visits no file"))
+  (let* ((open (or browse porter-serve-browse))
+         (porter-serve-browse nil)
+         (server (porter-serve-directory (file-name-directory buffer-file-name)))
+         (url (porter-url server
+                          (concat "/" (url-hexify-string
+                                       (file-name-nondirectory buffer-file-name))))))
+    (unless noninteractive (kill-new url))
+    (when open (browse-url url))
+    (message "%s%s" url (if noninteractive "" " (copied)"))
+    server))
 
 (provide 'porter-static)
 ;;; porter-static.el ends here

@@ -108,8 +108,6 @@ when all of them are taken."
 
 (defun porter-ui--directory-handlers (directory)
   "Return the handlers that serve the files below DIRECTORY."
-  (unless (fboundp 'porter-mount)
-    (user-error "This version of Porter cannot serve directories yet"))
   (list (list "/" :directory (expand-file-name directory))))
 
 (defun porter-ui--read-function ()
@@ -137,9 +135,6 @@ Return a list (HANDLERS PORT), the arguments of `porter-start'."
          (handlers
           (pcase what
             ("directory"
-             ;; Say it before the question, not after the answer.
-             (unless (fboundp 'porter-mount)
-               (porter-ui--directory-handlers default-directory))
              (porter-ui--directory-handlers
               (read-directory-name "Directory to serve: " nil nil t)))
             ("function" (porter-ui--read-function))

@@ -277,7 +277,13 @@ static bool common_fields(struct reply *reply, const struct file_source *source,
 
 static bool content_fields(struct reply *reply, const struct file_source *source)
 {
-    return (!source->encoding || field(reply, "Content-Encoding", source->encoding)) &&
+    /* Not by format_field, for which it is a wish: here it is done. */
+    return (!source->encoding ||
+            (buf_append(&reply->head, "Content-Encoding: ", strlen("Content-Encoding: "),
+                        FORMAT_HEAD_BYTES_MAX) &&
+             buf_append(&reply->head, source->encoding, strlen(source->encoding),
+                        FORMAT_HEAD_BYTES_MAX) &&
+             buf_append(&reply->head, "\r\n", 2, FORMAT_HEAD_BYTES_MAX))) &&
            field(reply, "X-Content-Type-Options", "nosniff") &&
            field(reply, "Accept-Ranges", "bytes") &&
            (!source->modified.tv_sec || field_modified(reply, source->modified.tv_sec));

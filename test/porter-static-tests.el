@@ -618,6 +618,41 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
   (let ((file (funcall in path)))
     (and file (not (string-prefix-p (expand-file-name "tree/" porter-static--directory) file)))))
 
+;;;; Commands
+
+(ert-deftest porter-static-serve-directory ()
+  "`porter-serve-directory' takes a free port, and one server for one directory."
+  (let ((porter-static--directory (file-name-as-directory (make-temp-file "porter-static" t)))
+        (inhibit-message t) server)
+    (unwind-protect
+        (porter-test-quietly
+          (porter-static--tree)
+          (let ((tree (expand-file-name "tree" porter-static--directory)))
+            (setq server (porter-serve-directory tree))
+            (should (equal (porter-test-get-body server "/hello.txt") "hello static\n"))
+            (should (eq server (porter-serve-directory tree)))
+            (with-current-buffer (find-file-noselect (expand-file-name "sp ace.txt" tree))
+              (should (eq server (porter-serve-this-file)))
+              (should (string-suffix-p "/sp%20ace.txt" (current-message)))
+              (kill-buffer))))
+      (when server (porter-stop server))
+      (delete-directory porter-static--directory t))))
+
+(ert-deftest porter-static-send-directory-list ()
+  "A handler lists a directory, with names escaped."
+  (let ((porter-static--directory (file-name-as-directory (make-temp-file "porter-static" t))))
+    (unwind-protect
+        (porter-test-with-server
+            (server (lambda (request)
+                      (porter-send-directory-list (porter-test-process request)
+                                                  porter-static--directory)))
+          (porter-static--write "<a>&b" "x")
+          (porter-static--write "sub/c" "x")
+          (let ((list (porter-test-get-body server "/")))
+            (should (string-match-p "href=\"%3Ca%3E%26b\">&#60;a&#62;&#38;b<" list))
+            (should (string-match-p "href=\"sub/\">sub/<" list))))
+      (delete-directory porter-static--directory t))))
+
 ;;;; Nothing is left
 
 (ert-deftest porter-static-nothing-is-left ()
