@@ -1085,9 +1085,10 @@ static void step_socket(struct conn *conn)
     write_out(conn);
     if (!socket_of(conn))
         return;
-    if (socket->phase == SOCKET_OVER && !socket->exchange->pieces.first)
+    if (socket->phase == SOCKET_OVER && !socket->exchange->pieces.first) {
+        conn->refused = true; /* after an error the client may be in the middle of a message */
         end(conn);
-    else if (conn->eof)
+    } else if (conn->eof)
         die(conn);
 }
 
