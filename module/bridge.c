@@ -515,8 +515,7 @@ void bridge_serve(struct bridge *bridge, struct exchange *exchange, uint32_t num
     if (exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING))
         exchange->entry = number;
     hand_back_exchange(bridge, exchange, true);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
 }
 
 enum format_status bridge_send_file(struct bridge *bridge, struct exchange *exchange,
@@ -531,8 +530,7 @@ enum format_status bridge_send_file(struct bridge *bridge, struct exchange *exch
     slot_release(bridge, id);
     keep_request(bridge, exchange);
     send_whole(bridge, exchange);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
     return FORMAT_OK;
 }
 
@@ -615,8 +613,7 @@ enum format_status bridge_upgrade(struct bridge *bridge, struct exchange *exchan
     exchange->streamed_status = reply->status;
     exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_STREAMING);
     hand_back(bridge, &socket->item, true);
-    if (!bridge->depth)
-        bridge_settle(bridge);
+    settle_soon(bridge);
     return FORMAT_OK;
 }
 

@@ -109,11 +109,14 @@ static void give_up(struct socket *socket, const char *reason)
     if (!socket->code)
         remember(socket, CODE_ABNORMAL, reason, strlen(reason));
     socket->phase = SOCKET_OVER;
-    for (struct item *item; (item = list_pop(&socket->exchange->pieces));) {
+    struct exchange *exchange = socket->exchange;
+    size_t sent = exchange->pieces.first ? exchange->written : 0; /* of the first, and counted */
+    for (struct item *item; (item = list_pop(&exchange->pieces)); sent = 0) {
         struct piece *piece = CONTAINER_OF(item, struct piece, item);
-        count_out(socket, piece);
+        atomic_fetch_sub(&exchange->unsent_bytes, piece->bytes.len - sent);
         piece_free(piece);
     }
+    exchange->written = 0;
 }
 
 /* PIECE is a message in the clear: compress and frame it. */
