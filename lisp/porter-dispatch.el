@@ -356,9 +356,10 @@ With `debug-on-error' an error enters the debugger first."
     (porter--log server "%s: the handler sent no answer" (porter--describe id))
     (porter--answer-plain id 500 "The handler sent no answer\n"))))
 
-(defun porter--dispatch (id)
-  "Run the handler for request ID and see that it is answered.
-Called with `inhibit-quit' non-nil; the handler can be quit."
+(defun porter--run (id function)
+  "Call FUNCTION with the server of request ID, and see that ID is answered.
+Called with `inhibit-quit' non-nil; FUNCTION can be quit.  Its value is that of
+a handler."
   (let* ((server (aref porter--server-table (logand id 255)))
          (porter--running id)
          (value (catch 'close-connection
@@ -369,9 +370,7 @@ Called with `inhibit-quit' non-nil; the handler can be quit."
                     (let ((signal-hook-function (if porter-show-backtrace
                                                     #'porter--record-backtrace
                                                   signal-hook-function)))
-                      (porter--server-run
-                       server
-                       (porter--request-make (porter--process-make id))))))))
+                      (funcall function server))))))
     (condition-case err
         (porter--handler-returned server id value)
       ;; Such as a head that got too large, or a log that cannot be written.  In a
@@ -380,8 +379,25 @@ Called with `inhibit-quit' non-nil; the handler can be quit."
              (let ((inhibit-message t))
                (message "Porter: %s" (error-message-string err)))))))
 
+(defun porter--dispatch (id)
+  "Run the handler for request ID."
+  (porter--run id (lambda (server)
+                    (porter--server-run
+                     server (porter--request-make (porter--process-make id))))))
+
+(defun porter--body-came (id piece)
+  "PIECE of the body of request ID has come, a string; nil when it was the last."
+  (let ((function (gethash id porter--body-functions)))
+    (when function
+      (unless piece (remhash id porter--body-functions))
+      (porter--run id (lambda (_server)
+                        (let ((value (funcall function piece)))
+                          ;; Before the end it does not matter what it returns.
+                          (if piece :keep-alive value)))))))
+
 (defun porter--client-gone (id)
   "Call the functions that wait for the client of request ID to leave."
+  (remhash id porter--body-functions)
   (let ((functions (gethash id porter--close-functions)))
     (remhash id porter--close-functions)
     (dolist (function (nreverse functions))

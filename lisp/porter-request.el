@@ -145,6 +145,42 @@ and the answer is finished, unless it was renamed or `porter-request-keep-file'
 was called."
   (porter--mod-body-file (porter--id request)))
 
+(defvar porter--body-functions (make-hash-table)
+  "By request number: the functions that get a body as it comes.")
+
+(defun porter-request-on-body (request function)
+  "Call FUNCTION with the body of REQUEST, piece by piece as it comes.
+Each piece is a unibyte string; nil follows the last one.  Return `:keep-alive',
+for the handler to return: FUNCTION answers, at the latest when called with nil,
+and what it returns then is as from a handler.
+
+The pieces come while the client sends them if the path of REQUEST begins with
+one of its server's `:stream-bodies', and the client waits when FUNCTION is
+slower than it.  Otherwise the body is there already, and FUNCTION gets it
+before this returns.  If the client leaves, nothing more comes, see
+`porter-on-close'.  Once the answer is finished the rest is not looked at."
+  (let ((id (porter--id request)))
+    (if (porter--mod-body-streams id)
+        (progn (puthash id function porter--body-functions)
+               :keep-alive)
+      (let ((file (porter-request-body-file request))
+            (at 0)
+            piece)
+        (if (null file)
+            (unless (equal "" (porter-request-body request))
+              (funcall function (porter-request-body request)))
+          (while (not (equal "" (setq piece (porter--file-piece file at 65536))))
+            (setq at (+ at (length piece)))
+            (funcall function piece)))
+        (funcall function nil)))))
+
+(defun porter--file-piece (file from len)
+  "LEN bytes of FILE from FROM on, or fewer at its end."
+  (with-temp-buffer
+    (set-buffer-multibyte nil)
+    (insert-file-contents-literally file nil from (+ from len))
+    (buffer-string)))
+
 (defun porter-request-files (request)
   "The files in the multipart form that is REQUEST's body, in order.
 Each is (NAME (content . BYTES) (filename . STRING) (content-type . STRING)

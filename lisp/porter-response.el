@@ -84,6 +84,8 @@ From then on every `porter-send' leaves at once."
 
 (defun porter--forget-close-functions (id)
   "Answer ID is finished: its client may go."
+  (unless (eql 0 (hash-table-count porter--body-functions))
+    (remhash id porter--body-functions))
   (unless (eql 0 (hash-table-count porter--close-functions))
     (remhash id porter--close-functions)))
 

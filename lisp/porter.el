@@ -241,7 +241,8 @@ even used.")
         (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
                                     :allowed-origins :log-format :log-file
                                     :compress :compress-min
-                                    :spool-directory :trusted-proxies
+                                    :spool-directory :stream-bodies
+                                    :trusted-proxies
                                     :forwarded-header :proxy-protocol))
                     (assq keyword porter--limits)
                     (memq keyword porter--network-keywords))
@@ -307,7 +308,8 @@ LOG-BUFFER is that of `porter-start'."
            (if (plist-member args :proxy-protocol)
                (plist-get args :proxy-protocol)
              porter-proxy-protocol)
-           (porter--compress-min args)))
+           (porter--compress-min args)
+           (apply #'vector (plist-get args :stream-bodies))))
     (aset porter--trusted-proxies (car listening) trusted)
     (list (car listening) (and (not local) (cdr listening))
           (or host "0.0.0.0") local)))
@@ -350,7 +352,9 @@ one errors go to *Messages*.
 NETWORK-ARGS is a plist: `:host' (see `porter-host'; nil for all addresses),
 `:family' (`ipv4', `ipv6', `local'), `:name', `:backlog', `:allowed-hosts',
 `:allowed-origins', `:log-format', `:log-file' (a file to append the log to),
-and the limits: `:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
+`:stream-bodies' (see `porter-request-on-body'), `:spool-directory',
+`:trusted-proxies', `:forwarded-header', `:proxy-protocol', and the limits:
+`:max-body' in bytes, `:idle-timeout' in seconds, and so on, see
 `porter-max-body' and the other options.
 
 Return at once; handlers run later, one at a time, whenever Emacs waits.

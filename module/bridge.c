@@ -793,8 +793,11 @@ static bool take_request(struct bridge *bridge, struct exchange *exchange)
         return false;
     }
     /* No handler runs for what is behind the end of its connection (RFC 9112 section 9.6). */
-    if (exchange->conn_number != bridge->ended_conn && slot_take(bridge, exchange))
+    if (exchange->conn_number != bridge->ended_conn && slot_take(bridge, exchange)) {
+        if (exchange->request.body_streams)
+            nudge(bridge, exchange); /* the loop knows its id now */
         return true;
+    }
     /* Or out of memory: this client gets no answer, the others do. */
     exchange->reply.close = true;
     exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING);

@@ -99,6 +99,8 @@ static struct exchange *pop_first(struct conn *conn)
     conn->outstanding--;
     exchange->next_on_conn = NULL;
     exchange->conn = NULL;
+    if (conn->streaming == exchange)
+        conn->streaming = NULL;
     drop_pieces(exchange);
     return exchange;
 }
@@ -337,12 +339,39 @@ static void replace(struct conn *conn, struct exchange *old, struct exchange *be
         conn->last = fresh;
     old->next_on_conn = NULL;
     old->conn = NULL;
-    answer_plain(conn, fresh, status, detail, "Retry-After: 1\r\n", old->keep_alive);
+    if (conn->streaming == old)
+        conn->streaming = NULL;
+    answer_plain(conn, fresh, status, detail, status >= 500 ? "Retry-After: 1\r\n" : NULL,
+                 old->keep_alive && !conn->closing);
+}
+
+/* Refuse a body that Lisp already gets.  When its answer has begun there is nothing left to say. */
+static void refuse_stream(struct conn *conn, int status, const char *detail)
+{
+    struct exchange *old = conn->streaming;
+    struct exchange *before = NULL;
+    conn->closing = true;
+    conn->refused = true;
+    for (struct exchange *each = conn->first; each && each != old; each = each->next_on_conn)
+        before = each;
+    if (old)
+        replace(conn, old, before, status, detail);
+    if (old && conn->streaming) {
+        die(conn);
+        return;
+    }
+    hub_recycle(conn->hub, conn->current);
+    conn->current = NULL;
+    conn->streams = conn->stream_over = conn->storing = false;
 }
 
 /* Refuse what is being read, and everything behind it. */
 static void refuse(struct conn *conn, int status, const char *detail)
 {
+    if (conn->streams) {
+        refuse_stream(conn, status, detail);
+        return;
+    }
     struct exchange *exchange = conn->current;
     drop_intake(conn);
     conn->current = NULL;
@@ -685,6 +714,12 @@ void conn_piece(struct piece *piece)
             conn_kill(conn); /* Emacs may have let go of the socket */
         return;
     }
+    if (conn->streaming == exchange && !piece->bytes.len) {
+        piece_free(piece); /* Emacs has taken the request, or some of its body */
+        conn->read_ms = hub_now(conn->hub);
+        settle(conn);
+        return;
+    }
     if (!exchange->pieces.first)
         conn->write_ms = hub_now(conn->hub);
     /* Before that it is an interim answer. */
@@ -729,6 +764,9 @@ static int open_intake(struct conn *conn)
     return status;
 }
 
+static void open_stream(struct conn *conn);
+static void push_stream(struct conn *conn);
+
 static int on_body(void *data, const char *bytes, size_t len)
 {
     struct conn *conn = data;
@@ -738,6 +776,14 @@ static int on_body(void *data, const char *bytes, size_t len)
     if (limits->body_bytes_max && request->body_bytes > limits->body_bytes_max) {
         conn->refusal = "the body is too large";
         return 413;
+    }
+    if (conn->streams) {
+        if (conn->streaming && !buf_append(&request->body, bytes, len, SIZE_MAX)) {
+            conn->refusal = "out of memory";
+            return 503;
+        }
+        push_stream(conn);
+        return 0;
     }
     uint64_t memory_max = conn->intake ? 0 : intake_memory_max(limits);
     if (memory_max && request->body_bytes >= memory_max)
@@ -789,6 +835,13 @@ static void admit(struct conn *conn, size_t bytes_left)
         refuse(conn, 421, "this server does not answer for that host");
         return;
     }
+    if ((request->content_length || request->chunked) &&
+        server_streams(conn->server, request_at(request, request->path), request->path.len)) {
+        if (request->expects_continue && bytes_left == 0)
+            send_continue(conn);
+        open_stream(conn);
+        return;
+    }
     const struct field *type = request_field(request, "content-type");
     if ((request->content_length || request->chunked) && type &&
         multipart_is_form(request_at(request, type->value), type->value.len)) {
@@ -830,13 +883,12 @@ static void hand_over(struct conn *conn, struct exchange *exchange)
     hub_deliver(hub, exchange);
 }
 
-static void deliver(struct conn *conn)
+/* EXCHANGE is the next to be answered, by C or by Lisp. */
+static void line_up(struct conn *conn, struct exchange *exchange)
 {
     struct hub *hub = conn->hub;
     struct server *server = conn->server;
     struct limits *limits = &server->limits;
-    struct exchange *exchange = conn->current;
-    conn->current = NULL;
     exchange->request.complete = true;
     exchange->fd = conn->fd;
     exchange->peer = conn->peer;
@@ -854,18 +906,108 @@ static void deliver(struct conn *conn)
     exchange->keep_alive = exchange->request.keep_alive && server->phase == SERVER_LISTENING &&
                            (!limits->requests_per_connection_max ||
                             conn->sequence < limits->requests_per_connection_max);
-    if (!exchange->keep_alive)
+    if (!exchange->keep_alive && exchange->request.body_streams)
+        conn->stream_last = true;
+    else if (!exchange->keep_alive)
         conn->closing = true;
-    if (static_take(hub, exchange)) {
+    if (!exchange->request.body_streams && static_take(hub, exchange)) {
         conn->write_ms = hub_now(hub);
         return;
     }
     hand_over(conn, exchange);
 }
 
+static void deliver(struct conn *conn)
+{
+    struct exchange *exchange = conn->current;
+    conn->current = NULL;
+    line_up(conn, exchange);
+}
+
+/* ---- bodies that Lisp gets as they come ---- */
+
+/* Lisp gets a copy of CURRENT's head; CURRENT itself is still being read. */
+static void open_stream(struct conn *conn)
+{
+    struct exchange *exchange = hub_exchange(conn->hub);
+    if (!exchange || !request_copy_head(&exchange->request, &conn->current->request)) {
+        if (exchange)
+            hub_recycle(conn->hub, exchange);
+        refuse(conn, 503, "out of memory");
+        return;
+    }
+    exchange->request.body_streams = true;
+    conn->stream_last = conn->stream_over = false;
+    line_up(conn, exchange);
+    if (conn->dead || conn->lingering)
+        return;
+    conn->streams = true;
+    /* Unless it was answered 503 at once. */
+    conn->streaming = exchange_state(exchange) == EXCHANGE_LOOP ? NULL : exchange;
+}
+
+static bool push_message(struct conn *conn, exchange_id id, int kind, struct buf *bytes)
+{
+    struct message *message = calloc(1, sizeof *message);
+    if (!message)
+        return false;
+    message->item.kind = ITEM_MESSAGE;
+    message->id = id;
+    message->opcode = kind;
+    if (bytes) {
+        message->bytes = *bytes;
+        *bytes = (struct buf){0};
+    }
+    atomic_fetch_add(&conn->streaming->channel.wait_bytes,
+                     message->bytes.len + LIMIT_WAIT_EXTRA_BYTES);
+    hub_notify(conn->hub, &message->item);
+    return true;
+}
+
+/* Send Lisp what has come.  Before it has taken the request it cannot be told which one this is about:
+ * then it sends an empty piece when it has, and that leads here. */
+static void push_stream(struct conn *conn)
+{
+    struct buf *bytes = &conn->current->request.body;
+    if (conn->streaming) {
+        exchange_id id = atomic_load(&conn->streaming->id);
+        if (!id) {
+            conn->storing = conn->stream_over;
+            return;
+        }
+        if ((bytes->len && !push_message(conn, id, MESSAGE_BODY, bytes)) ||
+            (conn->stream_over && !push_message(conn, id, MESSAGE_BODY_END, NULL))) {
+            die(conn);
+            return;
+        }
+    }
+    bytes->len = 0;
+    if (!conn->stream_over)
+        return;
+    hub_recycle(conn->hub, conn->current);
+    conn->current = NULL;
+    conn->streaming = NULL;
+    conn->streams = conn->stream_over = conn->storing = false;
+    if (conn->stream_last)
+        conn->closing = true;
+}
+
+/* Is Lisp behind with the body? */
+static bool stream_is_full(struct conn *conn)
+{
+    return conn->streams && conn->streaming &&
+           (conn->current->request.body.len >= LIMIT_WAIT_BYTES / 4 ||
+            !channel_has_room(&conn->streaming->channel, LIMIT_WAIT_BYTES / 4));
+}
+
 /* CURRENT has been read; it goes to Lisp when its body is stored. */
 static void complete(struct conn *conn)
 {
+    if (conn->streams) {
+        conn->stream_over = true;
+        push_stream(conn);
+        return;
+    }
     if (conn->intake) {
         int status = intake_end(conn->intake);
         if (status) {
@@ -898,9 +1040,9 @@ static void on_stored(void *data)
 }
 
 /* The client is not to send more for now. */
-static bool is_storing(const struct conn *conn)
+static bool is_storing(struct conn *conn)
 {
-    return conn->storing || (conn->intake && intake_is_full(conn->intake));
+    return conn->storing || stream_is_full(conn) || (conn->intake && intake_is_full(conn->intake));
 }
 
 static bool may_begin(struct conn *conn)
@@ -1009,6 +1151,10 @@ static void read_socket(struct conn *conn)
         die(conn);
         return;
     }
+    if (n == 0 && conn->streams && !conn->stream_over) {
+        die(conn); /* the rest of its body will never come */
+        return;
+    }
     if (n == 0) {
         conn->eof = true;
         conn->end_ms = hub_now(hub);
@@ -1104,6 +1250,8 @@ static void step(struct conn *conn)
     } else if (!conn->lingering) {
         reap(conn);
         write_out(conn);
+        if (conn->streams && !conn->dead && !conn->lingering)
+            push_stream(conn);
         while (conn->stash.len && may_begin(conn)) {
             feed_stash(conn);
             reap(conn);
@@ -1294,7 +1442,7 @@ uint64_t conn_check(struct conn *conn)
     } else if (!conn->dead && conn->current && !conn->lingering) {
         uint64_t rest = UINT64_MAX;
         if (is_storing(conn))
-            rest = UINT64_MAX; /* it is the disk that takes its time */
+            conn->read_ms = conn->body_ms = now; /* it is the disk, or Lisp, that takes its time */
         else if (conn->body)
             rest = least(left(now, conn->read_ms, limits->body_timeout_ms),
                          left_to_crawl(now, conn->body_ms, conn->current->request.body_bytes,

@@ -28,8 +28,9 @@ struct conn {
     struct parser parser;
     struct exchange *current; /* whose request is being read, or NULL between requests */
     struct intake *intake;    /* of its body, when that is a form with parts, or large; else NULL */
-    const char *refusal;      /* what is wrong with its body, for the answer; static text */
-    struct buf stash;         /* read already, to be parsed when fewer answers are outstanding */
+    struct exchange *streaming; /* who gets CURRENT's body as it comes; NULL: nobody any more */
+    const char *refusal;        /* what is wrong with its body, for the answer; static text */
+    struct buf stash;           /* read already, to be parsed when fewer answers are outstanding */
 
     /* Answers outstanding, in the order of their requests. */
     struct exchange *first;
@@ -47,8 +48,11 @@ struct conn {
 
     struct socket *socket; /* what the connection has become, or NULL */
 
-    bool body;    /* CURRENT's head is complete */
-    bool storing; /* CURRENT is complete, and waits for the files of its body to be written */
+    bool body;        /* CURRENT's head is complete */
+    bool streams;     /* CURRENT's body goes to STREAMING */
+    bool stream_over; /* it is complete */
+    bool stream_last; /* no request is taken after it */
+    bool storing;     /* CURRENT is complete, and waits for the files of its body to be written */
     bool held;    /* the last request may change the protocol: its answer decides what comes next */
     bool eof;     /* the client sends no more */
     bool hangup;  /* neither, but what it sent is not read to its end */

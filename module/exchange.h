@@ -71,7 +71,7 @@ enum item_kind {
 /* Names an exchange to Lisp: unlike a pointer it can be stale without harm. */
 typedef uint64_t exchange_id;
 
-/* What both threads look at of a WebSocket, besides STATE.
+/* What both threads look at of a WebSocket, or of a body that is handed over as it comes, besides STATE.
  *
  * NOTE socket-write: who may write to the socket?  The loop, once it has raised UNSENT_BYTES and seen a state
  * other than WRITING.  Emacs, once it has set WRITING and seen UNSENT_BYTES at 0 and CLOSED false.
@@ -167,6 +167,19 @@ struct exchange {
     bool complete;           /* everything there is to write is here */
 };
 
+/* The loop's: may it send Emacs more?  If not, Emacs answers with an empty piece when it has taken some. */
+static inline bool channel_has_room(struct channel *channel, size_t bytes_max)
+{
+    if (atomic_load(&channel->wait_bytes) <= bytes_max)
+        return true;
+    /* Say first, look then, as in NOTE socket-write: Emacs counts down, and looks at PAUSED then. */
+    atomic_store(&channel->paused, true);
+    if (atomic_load(&channel->wait_bytes) > bytes_max)
+        return false;
+    atomic_store(&channel->paused, false);
+    return true;
+}
+
 /* Bytes that many pieces have in common; freed with the last of them. */
 struct shared {
     atomic_uint count;
@@ -192,11 +205,17 @@ struct piece {
     uint64_t body_bytes; /* of the body; BYTES is more, with the head or a chunk's frame */
 };
 
-/* A message, or the payload of a pong, from WebSocket ID. */
+/* Kinds of messages besides those of WebSockets. */
+enum {
+    MESSAGE_BODY = -1,    /* bytes of a request's body as it comes */
+    MESSAGE_BODY_END = -2 /* nothing more of it comes */
+};
+
+/* A message, or the payload of a pong, from WebSocket ID, or a part of the body of request ID. */
 struct message {
     struct item item;
     exchange_id id;
-    int opcode; /* enum frame_opcode */
+    int opcode; /* enum frame_opcode, or MESSAGE_BODY, MESSAGE_BODY_END */
     struct buf bytes;
 };
 

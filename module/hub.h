@@ -27,8 +27,8 @@ struct hub {
 
     struct conn *conns; /* all that are open */
     uint32_t conns_count;
-    uint32_t conns_max; /* 0, or how many there were when they began to take Emacs's fds */
-    int low_fds;        /* how many Emacs could use without us */
+    uint32_t conns_max;   /* 0, or how many there were when they began to take Emacs's fds */
+    int low_fds;          /* how many Emacs could use without us */
     uint64_t conn_number; /* of the last one opened */
 
     struct item_list deliveries; /* requests of this poll round */

@@ -317,8 +317,9 @@ static const char listen_doc[] =
     "Large bodies are kept in DIRECTORY.  PROXIED means that connections begin with a header of "
     "the\n"
     "PROXY protocol.  Answers from GZIP bytes on are compressed, none if it is nil.\n"
+    "STREAMS is a vector of paths: bodies for what begins with one come in pieces.\n"
     "Signal `file-error' when the address cannot be bound, or FILE not opened.\n\n"
-    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY PROXIED GZIP)";
+    "(fn HOST FAMILY PORT PATH BACKLOG LIMITS HOSTS LOG DIRECTORY PROXIED GZIP STREAMS)";
 static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -344,6 +345,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     struct log *log = get_log(env, args[7]);
     intmax_t gzip_min = lisp_is_nil(env, args[10]) ? -1 : env->extract_integer(env, args[10]);
     char *directory = lisp_c_string(env, args[8]);
+    char **streams = get_strings(env, args[11]);
     struct server *server = NULL;
     address.host = host;
     address.path = path;
@@ -359,6 +361,9 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
             free(*each);
         free(hosts);
         log_free(log);
+        for (char **each = streams; each && *each; each++)
+            free(*each);
+        free(streams);
         free(directory);
         return NULL;
     }
@@ -368,6 +373,7 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     server->allowed_hosts = hosts;
     server->spool_directory = directory;
     server->proxied = !lisp_is_nil(env, args[9]);
+    server->stream_paths = streams;
     if (!bridge_listen(&bridge, server)) {
         server_free(server);
         lisp_signal(env, "porter-error", "Too many servers", lisp_integer(env, LIMIT_SERVERS));
@@ -489,6 +495,13 @@ static emacs_value message_event(emacs_env *env, struct message *message)
     intmax_t id = (intmax_t)message->id;
     struct buf *bytes = &message->bytes;
     emacs_value event = NULL;
+    if (message->opcode == MESSAGE_BODY || message->opcode == MESSAGE_BODY_END) {
+        event = message->opcode == MESSAGE_BODY ? lisp_bytes(env, bytes->data, bytes->len)
+                                                : lisp.nil;
+        message_free(message);
+        return lisp_cons(env, lisp_integer(env, id),
+                         lisp_cons(env, env->intern(env, "body"), event));
+    }
     if (message->opcode == FRAME_TEXT) {
         /* The loop has checked that it is UTF-8. */
         event = env->make_string(env, bytes->len ? bytes->data : "", (ptrdiff_t)bytes->len);
@@ -928,6 +941,15 @@ static emacs_value body(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
     if (!load_body(env, request))
         return NULL;
     return lisp_bytes(env, request->body.data, request->body.len);
+}
+
+static const char body_streams_doc[] = "Does the body of request ID come in pieces?";
+static emacs_value body_streams(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    const struct request *request = find_request(env, args[0]);
+    return boolean(request && request->body_streams);
 }
 
 static const char body_file_doc[] = "The file name of the body of request ID, or nil.";
@@ -1733,7 +1755,7 @@ static const struct {
     {"porter--mod-ring", 0, ring, ring_doc},
     {"porter--mod-stop-loop", 1, stop_loop, stop_loop_doc},
     {"porter--mod-log", 2, log_lines, log_doc},
-    {"porter--mod-listen", 11, listen_at, listen_doc},
+    {"porter--mod-listen", 12, listen_at, listen_doc},
     {"porter--mod-stop", 1, stop, stop_doc},
     {"porter--mod-statistics", 1, statistics, statistics_doc},
     {"porter--mod-counts", 0, counts, counts_doc},
@@ -1751,6 +1773,7 @@ static const struct {
     {"porter--mod-headers", 2, headers, headers_doc},
     {"porter--mod-alist", 1, alist, alist_doc},
     {"porter--mod-body", 1, body, body_doc},
+    {"porter--mod-body-streams", 1, body_streams, body_streams_doc},
     {"porter--mod-body-file", 1, body_file, body_file_doc},
     {"porter--mod-files", 1, files, files_doc},
     {"porter--mod-keep-file", 2, keep_file, keep_file_doc},

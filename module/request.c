@@ -57,6 +57,37 @@ struct body_file **request_file(struct request *request, uint32_t n)
     return NULL;
 }
 
+bool request_copy_head(struct request *copy, const struct request *request)
+{
+    struct request kept = *copy;
+    if (!buf_append(&kept.head, request->head.data, request->head.len, SIZE_MAX)) {
+        *copy = kept;
+        return false;
+    }
+    if (kept.fields_capacity < request->header_len) {
+        struct field *fields = realloc(kept.fields, request->header_len * sizeof *fields);
+        if (!fields) {
+            *copy = kept;
+            return false;
+        }
+        kept.fields = fields;
+        kept.fields_capacity = request->header_len;
+    }
+    if (request->header_len)
+        memcpy(kept.fields, request->fields, request->header_len * sizeof *kept.fields);
+    *copy = *request;
+    copy->head = kept.head;
+    copy->body = kept.body;
+    copy->fields = kept.fields;
+    copy->fields_capacity = kept.fields_capacity;
+    copy->fields_len = request->header_len;
+    copy->body_file = NULL;
+    copy->parts = NULL;
+    copy->parts_len = copy->parts_capacity = 0;
+    copy->texts = kept.texts;
+    return true;
+}
+
 static void free_body(struct request *request)
 {
     for (struct body_file **file; (file = request_file(request, 0)); *file = NULL)

@@ -104,6 +104,7 @@ struct request {
     bool expects_continue; /* Expect: 100-continue, on 1.1 and with a body to come */
     bool upgrade;          /* Connection: upgrade and an Upgrade field */
     bool complete;
+    bool body_streams;  /* it comes to Lisp in pieces, and is not here */
     bool body_is_parts; /* of a large form BODY holds only the contents of small parts */
 };
 
@@ -123,6 +124,9 @@ static inline const char *request_text_at(const struct request *request, struct 
 {
     return request->texts.len ? request->texts.data + span.off : "";
 }
+
+/* Make the empty COPY what REQUEST is by its head.  False when memory is out. */
+bool request_copy_head(struct request *copy, const struct request *request);
 
 /* The Nth file of REQUEST, for N from 0 on, or NULL behind the last; *FILE is emptied by who takes it. */
 struct body_file **request_file(struct request *request, uint32_t n);

@@ -224,8 +224,21 @@ void server_free(struct server *server)
     free(server->allowed_hosts);
     log_free(server->log);
     free(server->spool_directory);
+    if (server->stream_paths)
+        for (char **path = server->stream_paths; *path; path++)
+            free(*path);
+    free(server->stream_paths);
     free(server);
     atomic_fetch_sub_explicit(&live_count, 1, memory_order_relaxed);
+}
+
+bool server_streams(const struct server *server, const char *path, size_t len)
+{
+    if (server->stream_paths)
+        for (char **prefix = server->stream_paths; *prefix; prefix++)
+            if (strlen(*prefix) <= len && memcmp(*prefix, path, strlen(*prefix)) == 0)
+                return true;
+    return false;
 }
 
 /* The length of AUTHORITY's host, without ":port". */

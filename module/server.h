@@ -36,11 +36,13 @@ struct server {
     uint32_t
         number; /* Lisp's name for it, below LIMIT_SERVERS; free again after ITEM_SERVER_GONE */
     struct limits limits;
-    bool loopback_only;    /* check Host against loopback names and ALLOWED_HOSTS */
-    char **allowed_hosts;  /* lower case, NULL at the end; NULL for none */
-    bool proxied;          /* connections begin with a header of the PROXY protocol */
-    char *path;            /* of a Unix-domain socket, or NULL */
-    struct log *log;       /* or NULL */
+    bool loopback_only;   /* check Host against loopback names and ALLOWED_HOSTS */
+    char **allowed_hosts; /* lower case, NULL at the end; NULL for none */
+    char *
+        *stream_paths; /* paths that begin so: the body comes to Lisp in pieces; as allowed_hosts */
+    bool proxied;      /* connections begin with a header of the PROXY protocol */
+    char *path;        /* of a Unix-domain socket, or NULL */
+    struct log *log;   /* or NULL */
     size_t gzip_bytes_min; /* smaller bodies are not compressed; SIZE_MAX: none */
     char *spool_directory; /* for the files of large bodies, without a slash at the end */
     struct listener listeners[SERVER_LISTENERS_MAX];
@@ -89,6 +91,9 @@ void server_close_listeners(struct server *server);
 /* May a request with AUTHORITY (host[:port]) be answered?  DNS rebinding makes any page in the
  * user's browser able to name its own host and reach a loopback server. */
 bool server_host_allowed(const struct server *server, const char *authority, size_t len);
+
+/* Is the body of a request for PATH, still encoded, to come to Lisp in pieces? */
+bool server_streams(const struct server *server, const char *path, size_t len);
 
 long server_live_count(void);
 

@@ -293,14 +293,7 @@ bool socket_wants_reading(struct socket *socket)
     /* A client whose pings pile up unread by itself gets no more pongs either. */
     if (atomic_load(&socket->exchange->unsent_bytes) > channel->unsent_max)
         return false;
-    if (socket->phase == SOCKET_CLOSING || atomic_load(&channel->wait_bytes) <= LIMIT_WAIT_BYTES)
-        return true;
-    /* Say first, look then, as in NOTE socket-write: Emacs counts down, and looks at PAUSED then. */
-    atomic_store(&channel->paused, true);
-    if (atomic_load(&channel->wait_bytes) > LIMIT_WAIT_BYTES)
-        return false;
-    atomic_store(&channel->paused, false);
-    return true;
+    return socket->phase == SOCKET_CLOSING || channel_has_room(channel, LIMIT_WAIT_BYTES);
 }
 
 /* ---- time and end ---- */

@@ -314,5 +314,114 @@ SPEC is (SERVER DIRECTORY FUNCTION &rest ARGS)."
     ;; Below some milliseconds it is all noise.
     (should (< (car seconds) (+ 0.02 (* 2.3 (cadr seconds)))))))
 
+(ert-deftest porter-bodies-as-they-come ()
+  "A function gets a body while the client sends it, and answers at its end."
+  (let (pieces request)
+    (porter-bodies--with
+        (server directory
+                (lambda (r)
+                  (setq request r)
+                  (porter-request-on-body
+                   r (lambda (piece)
+                       (push piece pieces)
+                       (unless piece
+                         (porter-test-answer r (number-to-string
+                                                (apply #'+ (mapcar #'length pieces))))))))
+                :stream-bodies '("/in/") :spool-threshold 1000)
+      (porter-test-with-client (client server)
+        (porter-test-write client "POST /in/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n")
+        (should (equal 100 (porter-test-response-status (porter-test-read-any client))))
+        (porter-test-wait (lambda () request) 3 "No request")
+        (should (equal "/in/a" (porter-request-path request)))
+        (dolist (piece '("abc" "def" "ghi"))
+          (porter-test-write client piece)
+          (porter-test-wait (lambda () (equal (car pieces)
+                                              (if (equal piece "ghi") nil piece)))
+                            3 "No piece"))
+        (should (equal "9" (porter-test-response-body (porter-test-read client))))
+        (should (equal pieces '(nil "ghi" "def" "abc")))
+        ;; Chunked, all at once, with another request behind it.
+        (setq pieces nil)
+        (porter-test-write client "POST /in/ HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nabcde\r\n0\r\nX: y\r\n\r\nPOST /in/ HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\nConnection: close\r\n\r\nxyz")
+        (should (equal "5" (porter-test-response-body (porter-test-read client))))
+        (should (equal "8" (porter-test-response-body (porter-test-read client))))
+        (porter-test-should-close client))
+      ;; Where it does not come so, in memory or in a file.
+      (setq pieces nil)
+      (should (equal "3" (porter-test-response-body (porter-test-post server "/" "abc"))))
+      (should (equal pieces '(nil "abc")))
+      (setq pieces nil)
+      (should (equal "200000" (porter-test-response-body
+                               (porter-test-post server "/" (make-string 200000 ?x)))))
+      (should (equal 5 (length pieces)))
+      (setq pieces nil)
+      (should (equal "0" (porter-test-response-body (porter-test-post server "/in/" "")))))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-as-they-come-slowly-taken ()
+  "A client that sends faster than Lisp takes has to wait, and memory stays."
+  (let ((sum 0) most)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (porter-request-on-body
+                   request
+                   (lambda (piece)
+                     (setq most (max (or most 0) (plist-get (porter--mod-counts) :buffer-bytes)))
+                     (when piece
+                       (sleep-for 0.0005)
+                       (setq sum (+ sum (length piece))))
+                     (unless piece (porter-test-answer request (number-to-string sum))))))
+                :stream-bodies '("/") :max-body nil)
+      (porter-test-with-child
+          (curl (list "sh" "-c" (format "head -c 50000000 /dev/zero | curl -s -T - http://127.0.0.1:%d/"
+                                        (porter-port server))))
+        (should (equal "50000000" (porter-test-child-await curl "^\\([0-9]+\\)$" 60)))))
+    (should (< most 4000000))
+    (porter-test-should-come-to-rest)))
+
+(ert-deftest porter-bodies-as-they-come-and-go-wrong ()
+  "Bad chunks, a client that leaves, an early answer, an error, a busy Lisp."
+  (let ((gone 0) pieces)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (porter-on-close (porter-test-process request) (lambda () (cl-incf gone)))
+                  (pcase (porter-request-path request)
+                    ("/early" (porter-test-answer request "early"))
+                    ("/error" (porter-request-on-body request (lambda (_) (error "No"))))
+                    (_ (porter-request-on-body request (lambda (piece) (push piece pieces))))))
+                :stream-bodies '("/") :max-body 100000 :body-timeout 0.5)
+      (let ((post (lambda (path rest)
+                    (concat "POST " path " HTTP/1.1\r\nHost: localhost\r\n" rest))))
+        (pcase-dolist (`(,status . ,rest)
+                       '((400 . "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\nxyz\r\n")
+                         (413 . "Transfer-Encoding: chunked\r\n\r\nfffff\r\n")
+                         (408 . "Content-Length: 10\r\n\r\nabc")))
+          (porter-test-with-client (client server)
+            (porter-test-write client (funcall post "/" rest))
+            (when (equal status 413)
+              (porter-test-write client (make-string 110000 ?x)))
+            (should (equal status (porter-test-response-status (porter-test-read client))))
+            (porter-test-should-close client)))
+        (should-not (memq nil pieces))
+        ;; The others may have been refused before Lisp looked.
+        (porter-test-wait (lambda () (>= gone 1)) 3 "Not told")
+        (setq gone 0)
+        (porter-test-with-client (client server)
+          (porter-test-write client (funcall post "/" "Content-Length: 10\r\n\r\nabc"))
+          (porter-test-pause 0.1))
+        (porter-test-wait (lambda () (= gone 1)) 3 "Not told")
+        (porter-test-with-client (client server)
+          (porter-test-write client (funcall post "/early" "Content-Length: 10\r\n\r\nabc"))
+          (should (equal "early" (porter-test-response-body (porter-test-read client))))
+          ;; The rest belongs to it all the same.
+          (porter-test-write client "GET /ea")
+          (should (equal "early" (porter-test-response-body
+                                  (porter-test-ask client "GET" "/early")))))
+        (porter-test-with-client (client server)
+          (porter-test-write client (funcall post "/error" "Content-Length: 3\r\n\r\nabc"))
+          (should (equal 500 (porter-test-response-status (porter-test-read client)))))))
+    (should (equal 0 (hash-table-count porter--body-functions)))
+    (porter-test-should-come-to-rest)))
+
 (provide 'porter-bodies-tests)
 ;;; porter-bodies-tests.el ends here
