@@ -214,6 +214,7 @@ static void end(struct conn *conn)
     conn->dead = false;
     char byte;
     bool unread = conn->refused || conn->stash.len || conn->current ||
+                  (conn->socket && conn->socket->failed) ||
                   recv(conn->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
     if (conn->eof || !unread) {
         conn->dead = true;

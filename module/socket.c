@@ -245,6 +245,7 @@ static void on_failed(struct socket *socket, struct hub *hub)
     struct frames *frames = &socket->frames;
     remember(socket, frames->code, frames->reason, strlen(frames->reason));
     socket_close(socket, hub, frames->code, frames->reason);
+    socket->failed = true;
     socket->phase = SOCKET_OVER;
 }
 

@@ -40,6 +40,7 @@ struct socket {
     struct frames frames;
     uint64_t ping_ms;  /* when a ping was sent that no byte has followed yet, or 0 */
     uint64_t close_ms; /* when our close frame was sent */
+    bool failed;       /* the client broke a rule, and may still be sending */
     int code;          /* what Lisp will be told: 0 until something is known */
     size_t reason_len;
     char reason[FRAME_CONTROL_BYTES_MAX];
