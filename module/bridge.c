@@ -816,6 +816,23 @@ static void report(struct bridge *bridge)
         atomic_store(&hub->backlog, backlog);
 }
 
+/* In place of a notice that was lost.  False when there is none to be made up for. */
+static bool find_revoked(struct bridge *bridge, struct bridge_event *event)
+{
+    for (uint32_t i = 1; i < bridge->slots_len; i++) {
+        struct exchange *exchange = bridge->slots[i].exchange;
+        if (!exchange || bridge_live(exchange) || !atomic_load(&exchange->deferred))
+            continue;
+        event->kind = BRIDGE_CLOSED;
+        event->id = atomic_load(&exchange->id);
+        let_go(bridge, exchange);
+        /* There may be more. */
+        atomic_store(&bridge->loop->hub.notice_lost, true);
+        return true;
+    }
+    return false;
+}
+
 void bridge_take(struct bridge *bridge, struct bridge_event *event)
 {
     event->kind = BRIDGE_NOTHING;
@@ -827,6 +844,11 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
         bridge_settle(bridge);
     if (now > bridge->deadline_ns)
         return;
+    if (UNLIKELY(atomic_load_explicit(&bridge->loop->hub.notice_lost, memory_order_relaxed))) {
+        atomic_store(&bridge->loop->hub.notice_lost, false);
+        if (find_revoked(bridge, event))
+            return;
+    }
     if (!bridge->todo.first) {
         bridge->todo = queue_take(&bridge->loop->hub.inbox);
         if (!bridge->todo.first)

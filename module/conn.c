@@ -155,8 +155,11 @@ static void notify_closed(struct hub *hub, struct exchange *exchange)
     struct socket *socket = exchange->conn ? exchange->conn->socket : NULL;
     struct notice *notice = socket && socket->exchange == exchange ? socket_notice(socket)
                                                                    : calloc(1, sizeof *notice);
-    if (!notice)
+    if (!notice) {
+        atomic_store(&hub->notice_lost, true);
+        bell_ring_from_loop(&hub->bell, false);
         return;
+    }
     notice->item.kind = ITEM_CLOSED;
     notice->id = atomic_load(&exchange->id);
     hub_notify(hub, &notice->item);

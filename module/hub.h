@@ -24,6 +24,7 @@ struct hub {
     struct queue inbox;  /* to Emacs: requests and notices */
     struct queue outbox; /* from Emacs: answers, pieces, commands */
     struct bell bell;
+    atomic_bool notice_lost; /* for want of memory: Emacs has to look for itself who was revoked */
 
     struct conn *conns; /* all that are open */
     uint32_t conns_count;
