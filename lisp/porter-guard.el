@@ -43,8 +43,8 @@ hashes that nobody outside can foresee."
     (equal (funcall hash a) (funcall hash b))))
 
 (defun porter-request-credentials (request)
-  "User and password that REQUEST brings, (USER . PASSWORD), or nil.
-They are those of the Basic scheme in its Authorization header."
+  "The (USER . PASSWORD) of REQUEST, or nil.
+That is what it gave by the Basic scheme in its Authorization header."
   (let ((value (porter-request-header request "authorization"))
         (case-fold-search t))
     (when (and value
@@ -107,7 +107,7 @@ Passwords travel as they are: beyond this machine that needs a proxy with TLS."
 ;;;; Pages of other origins
 
 (defun porter--cors-origin (origin origins)
-  "What Access-Control-Allow-Origin says to ORIGIN, a string; nil for nothing.
+  "The Access-Control-Allow-Origin for ORIGIN, a string; nil for none.
 ORIGINS as for `porter-with-cors'."
   (cond ((eq origins t) "*")
         ((functionp origins) (and (funcall origins origin) origin))

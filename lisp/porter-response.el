@@ -188,7 +188,7 @@ it is something else."
             hour minute (truncate second))))
 
 (defun porter-set-cookie (name value &rest attributes)
-  "Return the header that sets cookie NAME to VALUE: (\"Set-Cookie\" . ...).
+  "Return a header (\"Set-Cookie\" . ...) for a cookie NAME of VALUE.
 It is an argument for `porter-response-header', or its car and cdr are some for
 `porter-add-header'.  VALUE nil deletes the cookie.
 

@@ -8,19 +8,22 @@
 #include "gzip.h"
 #include "limits.h"
 
+/* What few answers have. */
+static void free_rest(struct reply *reply)
+{
+    gzip_free(reply->gzip);
+    buf_free(&reply->extra);
+    buf_free(&reply->trailers);
+}
+
 void reply_reset(struct reply *reply)
 {
     struct buf head = reply->head;
     struct buf body = reply->body;
     buf_reset(&head, LIMIT_KEEP_BYTES);
     buf_reset(&body, LIMIT_KEEP_BYTES);
-    if (UNLIKELY(reply->gzip != NULL))
-        gzip_free(reply->gzip);
-    if (UNLIKELY(reply->extra.data != NULL))
-        buf_free(&reply->extra);
-    if (UNLIKELY(reply->trailers.data != NULL))
-        buf_free(&reply->extra);
-    buf_free(&reply->trailers);
+    if (UNLIKELY(reply->gzip || reply->extra.data || reply->trailers.data))
+        free_rest(reply);
     *reply = (struct reply){.head = head, .body = body};
 }
 
@@ -34,9 +37,8 @@ void reply_forget(struct reply *reply)
 
 void reply_free(struct reply *reply)
 {
-    gzip_free(reply->gzip);
+    free_rest(reply);
     buf_free(&reply->head);
     buf_free(&reply->body);
-    buf_free(&reply->trailers);
     *reply = (struct reply){0};
 }

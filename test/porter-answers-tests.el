@@ -255,7 +255,7 @@ KEYWORDS are for the server."
       (should (string-prefix-p (format "HTTP/1.1 %d " code) bytes))
       (should (= 1 (porter-answers-count "^X-A: 1\r" bytes)))
       (should (= 1 (porter-answers-count "^X-B: 2\r" bytes)))))
-  (dolist (name '("Content-Length" "Transfer-Encoding" "Connection" "a b" ""))
+  (dolist (name '("Content-Length" "Transfer-Encoding" "Connection" "Content-Encoding" "a b" ""))
     (should (string-prefix-p
              "HTTP/1.1 500 "
              (porter-answers-of (lambda (request)
