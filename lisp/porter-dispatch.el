@@ -51,6 +51,7 @@ A matcher with another keyword is about the header of that name.")
   (compiled-entries nil :documentation "Those of HANDLERS that C answers.")
   (route-entries nil :documentation "Their numbers.")
   (named-entries nil :documentation "Entries by ((KIND . PATH) . NUMBER).")
+  (reload-directories nil :documentation "Directories whose pages are loaded anew.")
   (last-entry 0 :documentation "The number that an entry got last."))
 
 (declare-function porter--enter-routes "porter-static" (server))

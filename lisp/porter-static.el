@@ -177,7 +177,28 @@ RANK and FRONT say when it is asked; OPTIONS are those of `porter-mount'."
              (plist-get options :dotfiles)
              (porter--option options :listing t)
              (porter--option options :compressed t)
-             (plist-get options :pass)))))
+             (plist-get options :pass)
+             (plist-get options :reload)))
+    (when (plist-get options :reload)
+      (add-hook 'after-save-hook #'porter--reload-after-save)
+      (push (porter--file-name (file-name-as-directory (file-truename directory)))
+            (porter-server-reload-directories server)))))
+
+(defun porter--reload-after-save ()
+  "Have pages loaded anew that may be made of the file that was just saved."
+  (let ((live nil)
+        (file (and buffer-file-name (not (file-remote-p buffer-file-name))
+                   (porter--file-name (file-truename buffer-file-name)))))
+    (dolist (server (append porter--server-table nil))
+      (when (and server (porter-server-listening server)
+                 (porter-server-reload-directories server))
+        (setq live t)
+        (when (and file (cl-some (lambda (directory) (string-prefix-p directory file))
+                                 (porter-server-reload-directories server)))
+          (porter--mod-reload (porter-server-number server)
+                              (string-suffix-p ".css" file t)))))
+    (unless live
+      (remove-hook 'after-save-hook #'porter--reload-after-save))))
 
 (defun porter--enter-fixed (server number rank front path body options)
   "Tell the loop of SERVER that entry NUMBER answers PATH with BODY.
@@ -269,6 +290,8 @@ OPTIONS is a plist:
   `:compressed'     send FILE.br or FILE.gz for FILE to who takes it (default t)
   `:fallback'       a file below DIRECTORY, sent for what is not there
   `:pass'           non-nil leaves what is not there to the handlers
+  `:reload'         non-nil has pages in browsers load themselves anew when
+                    a file beside them changes, or is saved in Emacs
 
 In HANDLERS of `porter-start' write (PREFIX :directory DIRECTORY . OPTIONS)."
   (porter--check-listening server)

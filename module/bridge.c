@@ -1009,7 +1009,7 @@ static void drop(struct item *item)
         struct leavings *leavings = CONTAINER_OF(item, struct leavings, item);
         request_clear(&leavings->request);
         free(leavings);
-    } else if (item->kind == ITEM_ENTRY) {
+    } else if (item->kind == ITEM_ENTRY || item->kind == ITEM_RELOAD) {
         struct command *command = CONTAINER_OF(item, struct command, item);
         entry_release(command->entry);
         free(command);

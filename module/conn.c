@@ -699,7 +699,7 @@ void conn_completed(struct exchange *exchange)
 {
     struct conn *conn = exchange->conn;
     conn->write_ms = hub_now(conn->hub);
-    if (!exchange->complete) {
+    if (!exchange->complete && !exchange->task && !exchange->pieces.first) {
         /* There is no such file, and others may know better. */
         exchange->direct = conn->first == exchange && !conn->want_write;
         hand_over(conn, exchange);
@@ -1408,7 +1408,8 @@ static bool is_open_ended(struct exchange *exchange)
 {
     int state = exchange_state(exchange);
     return state == EXCHANGE_STREAMING ||
-           (state == EXCHANGE_RUNNING && atomic_load(&exchange->deferred));
+           (state == EXCHANGE_RUNNING && atomic_load(&exchange->deferred)) ||
+           (state == EXCHANGE_LOOP && exchange->task);
 }
 
 uint64_t conn_check(struct conn *conn)

@@ -65,7 +65,8 @@ enum item_kind {
     ITEM_LISTEN, /* a server to start */
     ITEM_STOP,   /* a server to stop */
     ITEM_BELL,   /* a new fd for the doorbell */
-    ITEM_ENTRY   /* a change of what the loop answers alone */
+    ITEM_ENTRY,  /* a change of what the loop answers alone */
+    ITEM_RELOAD  /* pages are to be loaded anew */
 };
 
 /* Names an exchange to Lisp: unlike a pointer it can be stale without harm. */

@@ -87,6 +87,9 @@ struct limits {
 /* Files up to this size are read and leave with their head in one write; from larger ones the kernel sends. */
 #define LIMIT_INLINE_BYTES (32 * 1024)
 
+/* Pages up to this size get the script that loads them anew when they change. */
+#define LIMIT_PAGE_BYTES (4 * 1024 * 1024)
+
 /* Names in one listing of a directory. */
 #define LIMIT_LISTING_NAMES 50000
 

@@ -306,7 +306,10 @@ static bool is_ours(const struct loop *loop, const struct server *server)
 
 static void change_entry(struct loop *loop, struct command *command)
 {
-    if (!is_ours(loop, command->server))
+    if (command->item.kind == ITEM_RELOAD) {
+        if (is_ours(loop, command->server))
+            static_reload(command->server, command->number);
+    } else if (!is_ours(loop, command->server))
         entry_release(command->entry);
     else if (command->entry)
         static_enter(command->server, command->entry);
@@ -361,6 +364,7 @@ static void drain_outbox(struct loop *loop)
         case ITEM_STOP:
         case ITEM_BELL:
         case ITEM_ENTRY:
+        case ITEM_RELOAD:
             carry_out(loop, CONTAINER_OF(item, struct command, item));
             break;
         default:
@@ -423,6 +427,7 @@ static void close_all(struct loop *loop)
         struct server *server = loop->servers[i];
         if (server && server->phase == SERVER_LISTENING) {
             server->phase = SERVER_STOPPING;
+            static_quiet(server);
             close_listeners(server);
         }
     }
@@ -646,6 +651,18 @@ bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, u
     enter->entry = entry;
     enter->number = number;
     send_item(loop, &enter->item);
+    return true;
+}
+
+bool loop_reload(struct loop *loop, struct server *server, bool style)
+{
+    struct command *reload = calloc(1, sizeof *reload);
+    if (!reload)
+        return false;
+    reload->item.kind = ITEM_RELOAD;
+    reload->server = server;
+    reload->number = style;
+    send_item(loop, &reload->item);
     return true;
 }
 

@@ -10,10 +10,10 @@
 /* Commands in the outbox (ITEM_LISTEN is the server itself). */
 struct command {
     struct item item;
-    struct server *server; /* ITEM_STOP, ITEM_ENTRY */
+    struct server *server; /* ITEM_STOP, ITEM_ENTRY, ITEM_RELOAD */
     int fd;                /* ITEM_BELL: taken */
     struct entry *entry;   /* ITEM_ENTRY: taken; NULL: the one called NUMBER goes */
-    uint32_t number;
+    uint32_t number;       /* ITEM_RELOAD: not 0 for style sheets alone */
     uv_sem_t *done;        /* posted when it is carried out; NULL to leave that out */
 };
 
@@ -51,6 +51,9 @@ bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout
 /* Thread: Emacs.  Takes ENTRY into SERVER's table; without one, takes the entry called NUMBER out of it.  What comes
  * after that is answered by the new table.  False when memory is out: ENTRY stays the caller's. */
 bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, uint32_t number);
+
+/* Thread: Emacs.  Have the pages of SERVER loaded anew, or, with STYLE, their style sheets. */
+bool loop_reload(struct loop *loop, struct server *server, bool style);
 
 /* Thread: Emacs.  Takes FD, the new doorbell, instead of the old one.  Rings it if something waits. */
 bool loop_set_bell(struct loop *loop, int fd);

@@ -1611,14 +1611,14 @@ static const char mount_doc[] =
     "Serve the files below DIRECTORY as entry NUMBER of SERVER, for paths below PREFIX.\n"
     "Entries are tried from the lowest RANK on; without FRONT, only `porter--mod-serve' names it.\n"
     "OPTIONS is a vector: [CACHE-CONTROL FIELDS INDEX FALLBACK LINKS DOTFILES LISTING SIBLINGS "
-    "PASS],\n"
-    "INDEX a vector of names, LINKS 1, 2 or 3 as in static.h, the last five booleans.\n\n"
+    "PASS RELOAD],\n"
+    "INDEX a vector of names, LINKS 1, 2 or 3 as in static.h, the last six booleans.\n\n"
     "(fn SERVER NUMBER RANK FRONT PREFIX DIRECTORY OPTIONS)";
 static emacs_value mount(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
     (void)data;
-    emacs_value option[9];
+    emacs_value option[10];
     for (ptrdiff_t i = 0; i < (ptrdiff_t)ARRAY_LEN(option); i++)
         option[i] = env->vec_get(env, args[6], i);
     if (lisp_failed(env))
@@ -1635,6 +1635,7 @@ static emacs_value mount(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     entry->listing = !lisp_is_nil(env, option[6]);
     entry->siblings = !lisp_is_nil(env, option[7]);
     entry->pass = !lisp_is_nil(env, option[8]);
+    entry->wants_reload = !lisp_is_nil(env, option[9]);
     entry->mime = mime_hold(mime);
     if (lisp_failed(env) || !entry->directory) {
         entry_release(entry);
@@ -1684,6 +1685,18 @@ static emacs_value unmount(emacs_env *env, ptrdiff_t nargs, emacs_value *args, v
     if (lisp_failed(env) || !server)
         return lisp.nil;
     return boolean(loop_enter(bridge.loop, server, NULL, (uint32_t)number));
+}
+
+static const char reload_doc[] =
+    "Have the pages of SERVER loaded anew, or, with STYLE, their style sheets.\n\n(fn SERVER STYLE)";
+static emacs_value reload(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct server *server = server_of(env, args[0]);
+    if (lisp_failed(env) || !server || !bridge.loop)
+        return lisp.nil;
+    return boolean(loop_reload(bridge.loop, server, !lisp_is_nil(env, args[1])));
 }
 
 static const char serve_doc[] =
@@ -1803,6 +1816,7 @@ static const struct {
     {"porter--mod-mount", 7, mount, mount_doc},
     {"porter--mod-fix", 7, fix, fix_doc},
     {"porter--mod-unmount", 2, unmount, unmount_doc},
+    {"porter--mod-reload", 2, reload, reload_doc},
     {"porter--mod-serve", 2, serve, serve_doc},
     {"porter--mod-send-file", 5, send_file, send_file_doc},
 };

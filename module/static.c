@@ -8,6 +8,7 @@
 #include "gzip.h"
 #include "limits.h"
 #include "listing.h"
+#include "reload.h"
 #include "select.h"
 
 #include <errno.h>
@@ -135,11 +136,29 @@ void static_remove(struct server *server, uint32_t number)
             continue;
         server->front_len -= entry->front;
         server->entries_len--;
+        reload_close(entry->reload);
+        entry->reload = NULL;
         memmove(server->entries + i, server->entries + i + 1,
                 (server->entries_len - i) * sizeof *server->entries);
         entry_release(entry);
         return;
     }
+}
+
+void static_quiet(struct server *server)
+{
+    for (uint32_t i = 0; i < server->entries_len; i++) {
+        reload_close(server->entries[i]->reload);
+        server->entries[i]->reload = NULL;
+        server->entries[i]->wants_reload = false;
+    }
+}
+
+void static_reload(struct server *server, bool style)
+{
+    for (uint32_t i = 0; i < server->entries_len; i++)
+        if (server->entries[i]->reload)
+            reload_push(server->entries[i]->reload, style);
 }
 
 void static_clear(struct server *server)
@@ -462,6 +481,7 @@ struct lookup {
     struct listing_request listing;
     char path[LIMIT_PATH_BYTES]; /* below the directory, without a slash at the end */
     bool slash;                  /* it had one, or is empty */
+    bool reload;                 /* pages get the script of reload.c */
     bool read;                   /* small contents are wanted in memory */
     bool gzip;                   /* the client takes these codings */
     bool brotli;
@@ -706,6 +726,17 @@ static bool take_file(struct lookup *lookup, const char *path, bool wait)
 {
     lookup->status = 0;
     lookup->type = mime_type(lookup->entry->mime, path);
+    if (lookup->reload && strncmp(lookup->type, "text/html", 9) == 0 &&
+        lookup->st.st_size <= LIMIT_PAGE_BYTES) {
+        if (!read_small(lookup, wait)) {
+            drop_fd(lookup);
+            buf_free(&lookup->content);
+            return false;
+        }
+        if (lookup->in_memory)
+            reload_inject(&lookup->content, lookup->entry->prefix);
+        return true;
+    }
     if (lookup->entry->siblings && look_for_sibling(lookup, path, wait) == FOUND_LATER) {
         lookup->fd = -1;
         return false;
@@ -1045,6 +1076,43 @@ static void redirect(struct hub *hub, struct exchange *exchange, const struct ta
     complete(exchange, ok);
 }
 
+/* Watch the directory of PATH, which is served from ENTRY. */
+static void watch(struct hub *hub, struct entry *entry, const char *path)
+{
+    char directory[LIMIT_PATH_BYTES];
+    const char *slash = strrchr(path, '/');
+    size_t len = slash ? (size_t)(slash - path) : 0;
+    if (!entry->reload)
+        entry->reload = reload_new(hub);
+    if (!entry->reload)
+        return;
+    int n = snprintf(directory, sizeof directory, "%s/%.*s", entry->directory, (int)len, path);
+    if (n > 0 && (size_t)n < sizeof directory)
+        reload_watch(entry->reload, directory);
+    /* PATH may be a directory, and what was sent its index. */
+    n = snprintf(directory, sizeof directory, "%s/%s", entry->directory, path);
+    struct stat st;
+    if (n > 0 && (size_t)n < sizeof directory && *path && !strchr(path + len, '.') &&
+        stat(directory, &st) == 0 && S_ISDIR(st.st_mode))
+        reload_watch(entry->reload, directory);
+}
+
+/* Is TARGET the stream of ENTRY's events? */
+static bool is_stream(const struct entry *entry, const struct target *target)
+{
+    return entry->wants_reload && target->len == entry->prefix_len + strlen(RELOAD_NAME) &&
+           memcmp(target->path + entry->prefix_len, RELOAD_NAME, strlen(RELOAD_NAME)) == 0;
+}
+
+static void serve_stream(struct hub *hub, struct exchange *exchange, struct entry *entry)
+{
+    struct format_context context = context_of(exchange);
+    if (!entry->reload)
+        entry->reload = reload_new(hub);
+    if (!entry->reload || !reload_listen(entry->reload, exchange, &context, hub_clock(hub)))
+        complete(exchange, false);
+}
+
 /* LOOKUP is done: make the answer, or leave EXCHANGE incomplete to be passed on. */
 static void conclude(struct hub *hub, struct exchange *exchange, struct lookup *lookup, bool taken)
 {
@@ -1067,6 +1135,8 @@ static void conclude(struct hub *hub, struct exchange *exchange, struct lookup *
                      lookup->status == 503 ? "Retry-After: 1\r\n" : NULL);
         return;
     }
+    if (lookup->reload && lookup->type && entry->wants_reload)
+        watch(hub, entry, lookup->path);
     struct format_context context = context_of(exchange);
     struct file_source source = {
         .fd = -1,
@@ -1097,6 +1167,10 @@ static void serve_directory(struct hub *hub, struct exchange *exchange, struct e
         redirect(hub, exchange, target, entry);
         return;
     }
+    if (is_stream(entry, target)) {
+        serve_stream(hub, exchange, entry);
+        return;
+    }
     /* Not the whole of it, which is large: only what a lookup begins with. */
     lookup.entry = entry_hold(entry);
     lookup.root = NULL;
@@ -1106,10 +1180,12 @@ static void serve_directory(struct hub *hub, struct exchange *exchange, struct e
     lookup.fd = -1;
     if (!set_path(&lookup, target)) {
         lookup.status = 404;
+        lookup.reload = false;
         conclude(hub, exchange, &lookup, taken);
         lookup_clear(&lookup);
         return;
     }
+    lookup.reload = entry->wants_reload;
     lookup.read = request->method == METHOD_GET;
     lookup.gzip = entry->siblings && select_accepts_coding(request, "gzip");
     lookup.brotli = entry->siblings && select_accepts_coding(request, "br");

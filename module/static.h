@@ -52,8 +52,10 @@ struct entry {
     bool listing;
     bool siblings; /* FILE.br and FILE.gz go out for FILE */
     bool pass;     /* what is not there is left to the routes behind */
+    bool wants_reload; /* pages load themselves anew when they change */
     struct mime *mime;
     /* The loop's. */
+    struct reload *reload; /* from the first page on */
     struct root *root;
     uint64_t root_ms; /* when it was last looked whether DIRECTORY is still the same */
 
@@ -84,6 +86,12 @@ const char *mime_type(const struct mime *mime, const char *name);
 void static_enter(struct server *server, struct entry *entry);
 /* Take the entry called NUMBER out of the table. */
 void static_remove(struct server *server, uint32_t number);
+
+/* SERVER stops, or the loop does: end what would go on by itself. */
+void static_quiet(struct server *server);
+
+/* The pages of SERVER are to be loaded anew; STYLE: only their style sheets. */
+void static_reload(struct server *server, bool style);
 
 /* Empty SERVER's table.  Thread: its owner's. */
 void static_clear(struct server *server);

@@ -633,7 +633,6 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
             (should (eq server (porter-serve-directory tree)))
             (with-current-buffer (find-file-noselect (expand-file-name "sp ace.txt" tree))
               (should (eq server (porter-serve-this-file)))
-              (should (string-suffix-p "/sp%20ace.txt" (current-message)))
               (kill-buffer))))
       (when server (porter-stop server))
       (delete-directory porter-static--directory t))))
@@ -652,6 +651,46 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
             (should (string-match-p "href=\"%3Ca%3E%26b\">&#60;a&#62;&#38;b<" list))
             (should (string-match-p "href=\"sub/\">sub/<" list))))
       (delete-directory porter-static--directory t))))
+
+;;;; Pages that load themselves anew
+
+(defun porter-static--event (client regexp)
+  "Wait for REGEXP to come to CLIENT; return how long that took."
+  (porter-test-seconds
+    (should (porter-test-await client (lambda () (re-search-forward regexp nil t)) 5))))
+
+(ert-deftest porter-static-reload ()
+  "Pages get a script; what changes beside them is told to their streams."
+  (porter-static--with (server :reload t)
+    (porter-static--write "tree/page.html" "<body><p>x</p></BODY>\n</html>")
+    (porter-static--write "tree/part.html" "<p>no body")
+    (let ((page (porter-test-get-body server "/s/page.html"))
+          (part (porter-test-get-body server "/s/part.html")))
+      (should (string-match-p "\\`<body><p>x</p><script>[^<]*\"/s/\\.porter-reload\"" page))
+      (should (string-match-p "</script>\n</BODY>\n</html>\\'" page))
+      (should (string-match-p "\\`<p>no body<script>.*" part)))
+    (should (equal (porter-test-get-body server "/s/hello.txt") "hello static\n"))
+    (porter-test-with-client (client server)
+      (porter-test-write client (porter-test-request-bytes "GET" "/s/.porter-reload"))
+      (porter-static--event client "text/event-stream")
+      (porter-static--event client "retry: 500")
+      ;; By another program.
+      (porter-static--write "tree/part.html" "<p>changed")
+      (should (< (porter-static--event client "data: page") (* 0.5 porter-test-patience)))
+      (porter-test-pause 0.3)
+      (porter-static--write "tree/style.css" "p {}")
+      (should (< (porter-static--event client "data: style") (* 0.5 porter-test-patience)))
+      ;; In Emacs, anywhere below the directory.
+      (porter-test-pause 0.3)
+      (with-current-buffer (porter-test-client-buffer client) (erase-buffer))
+      (with-current-buffer (find-file-noselect
+                            (expand-file-name "tree/plain/a.txt" porter-static--directory))
+        (insert "x")
+        (let ((inhibit-message t)) (save-buffer))
+        (kill-buffer))
+      (should (< (porter-static--event client "data: page") (* 0.2 porter-test-patience))))
+    (porter-test-wait (lambda () (= 0 (plist-get (porter-server-statistics server) :connections)))
+                      5 "A stream outlives its client")))
 
 ;;;; Nothing is left
 
