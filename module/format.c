@@ -161,7 +161,8 @@ enum format_status format_switch(struct reply *reply, const char *protocol)
 enum format_status format_switch_end(struct reply *reply, const struct format_clock *clock)
 {
     CHECK(reply->phase == REPLY_OPEN && reply->status == 101);
-    if (!put(&reply->head, clock->line, clock->len) || !PUT_LITERAL(&reply->head, "\r\n"))
+    if (!put(&reply->head, reply->extra.data, reply->extra.len) ||
+        !put(&reply->head, clock->line, clock->len) || !PUT_LITERAL(&reply->head, "\r\n"))
         return FORMAT_NO_MEMORY;
     reply->phase = REPLY_STREAMING;
     return FORMAT_OK;

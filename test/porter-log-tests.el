@@ -223,6 +223,43 @@ SPEC is (SERVER BUFFER HANDLERS &rest ARGS)."
           (should (string-match-p "/2" (car (porter-log-lines name)))))
       (when (get-buffer name) (kill-buffer name)))))
 
+(ert-deftest porter-log-files-and-sockets ()
+  "What C answers alone is logged like the rest, a WebSocket when it has ended."
+  (let ((directory (make-temp-file "porter-test" t)))
+    (unwind-protect
+        (porter-log-with (server log `(("/sent" . ,(lambda (request)
+                                                     (porter-send-file
+                                                      (porter-test-process request)
+                                                      (expand-file-name "a.txt" directory))))
+                                       ("/ws" . ,(lambda (request)
+                                                   (porter-add-header
+                                                    (porter-test-process request) "X-A" "1")
+                                                   (porter-web-socket-connect
+                                                    request #'ignore)))))
+          (write-region (make-string 3000 ?a) nil (expand-file-name "a.txt" directory) nil 'silent)
+          (porter-mount server "/m/" directory)
+          (porter-test-get server "/m/a.txt")
+          (should (string-match-p "\"GET /m/a.txt\" 200 3000 " (car (porter-log-await log 1))))
+          (porter-test-get server "/m/none")
+          (should (string-match-p "\"GET /m/none\" 404 " (cadr (porter-log-await log 2))))
+          (porter-test-get server "/sent")
+          (should (string-match-p "\"GET /sent\" 200 3000 " (nth 2 (porter-log-await log 3))))
+          (porter-test-with-client (client server)
+            (porter-test-write client
+                               (porter-test-request-bytes
+                                "GET" "/ws"
+                                '(("Upgrade" . "websocket") ("Connection" . "Upgrade")
+                                  ("Sec-WebSocket-Version" . "13")
+                                  ("Sec-WebSocket-Key" . "dGhlIHNhbXBsZSBub25jZQ=="))))
+            (porter-test-await client (lambda ()
+                                        (string-match-p "\r\n\r\n" (porter-test-bytes client)))
+                               3)
+            (should (string-match-p "\\`HTTP/1\\.1 101 \\(?:.\\|\n\\)*\nX-A: 1\r"
+                                    (porter-test-bytes client)))
+            (porter-test-reset client))
+          (should (string-match-p "\"GET /ws\" 101 " (nth 3 (porter-log-await log 4)))))
+      (delete-directory directory t))))
+
 (ert-deftest porter-log-file ()
   "A log file is appended to; it has what is pending when the server is gone."
   (let ((file (make-temp-file "porter-test-log")))
