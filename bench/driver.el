@@ -432,6 +432,8 @@ PATH is what is asked.  Return a list of `bench-peer'."
                       ("Thin" "thin" "--version")
                       ("Erlang" "sh" "-c" "erl -noshell -eval 'io:format(erlang:system_info(otp_release)), halt().'")
                       ("wrk" "sh" "-c" "wrk --version | head -n 1"))
+                 ;; The runtimes of Thin and Erlang take a while only to say their name.
+                 unless (and bench-quick (member name '("Thin" "Erlang")))
                  collect (list name
                                (cond ((not (executable-find (if (equal name "Erlang") "erl" program)))
                                       "absent")
@@ -568,7 +570,7 @@ DEPTH is the number of requests sent at once, FIELDS that of added headers."
 NAME is that of the file in data/.  HANDLER is that of `bench-serve'; SECONDS,
 ROUNDS, DEPTH of pipelining and PATH are those of the requests.  Return the
 rounds."
-  (when bench-quick (setq seconds 1 rounds (min rounds 2)))
+  (when bench-quick (setq seconds 1 rounds 1))
   (bench-run
     (bench-save
      name
@@ -654,13 +656,18 @@ is absent, or failed in any round of a level, has words instead of figures."
   "Ask PEER for n + 1 with curl, REQUESTS times, JOBS at once; return a plist.
 Each is a process and a connection of its own.  The answers are compared by
 the checksum of all of them, sorted."
-  (let* ((before (float-time))
+  (let* ((commands (expand-file-name "curls" bench--scratch))
+         (before (progn
+                   (with-temp-file commands
+                     (dotimes (n requests)
+                       (insert (format "curl -s -w '\\n' -G -d n=%d http://127.0.0.1:%d/\n"
+                                       n (bench-peer-port peer)))))
+                   (float-time)))
          (output (bench-output
-                  "sh" "-c"
-                  (format "i=0; while [ $i -lt %d ]; do echo \"curl -s -w '\\n' -G -d n=$i http://127.0.0.1:%d/\"; i=$((i+1)); done | %s | sort -n | sha1sum"
-                          requests (bench-peer-port peer)
-                          (if (= jobs 1) "sh"
-                            (format "parallel --will-cite -j %d 2>/dev/null" jobs)))))
+                  "sh" "-c" (format "%s <'%s' | sort -n | sha1sum"
+                                    (if (= jobs 1) "sh"
+                                      (format "parallel --will-cite -j %d 2>/dev/null" jobs))
+                                    commands)))
          (seconds (- (float-time) before))
          (first (if (string-prefix-p "nginx" (bench-peer-name peer)) 0 1))
          (right (sha1 (mapconcat (lambda (n) (format "%d\n" n))
@@ -745,8 +752,9 @@ Return a process to end, or nil if they cannot be opened."
   (replace-regexp-in-string "\e[[()][0-9;?]*[A-Za-z]?\\|\e." "" text))
 
 (defun bench-type (process count)
-  "Type COUNT keys into PROCESS, an Emacs in a terminal; return the echo times.
-In milliseconds.  About 20 a second, not evenly, as a steady pace could fall into step."
+  "Type COUNT keys into PROCESS, an Emacs in a terminal; return echo times.
+In milliseconds.  About 20 a second, not evenly, as a steady pace could fall
+into step."
   (let (times)
     (dotimes (i count)
       (let* ((key (string (+ ?a (% (* i 7) 26)))) (output "") start end)
@@ -822,8 +830,8 @@ curls send 8 MB bodies, one after another."
                    (setq load (bench-start
                                "uploads"
                                (list "timeout" (number-to-string seconds) "sh" "-c"
-                                     (format "(while :; do curl -s -H Expect: -w ' %%{http_code}\\n' -T '%s' http://127.0.0.1:%d/ || exit; done) & while :; do curl -s -H Expect: -w ' %%{http_code}\\n' -T '%s' http://127.0.0.1:%d/ || exit; done"
-                                             file (bench-peer-port peer)
+                                     ;; One write per line, as two of them share the pipe.
+                                     (format "up() { while r=$(curl -s -H Expect: -w ' %%{http_code}' -T '%s' http://127.0.0.1:%d/); do echo \"$r\"; done; }; up & up"
                                              file (bench-peer-port peer)))))))
                 (bench-say "%s, %s: typing" name condition)
                 (sleep-for 1)

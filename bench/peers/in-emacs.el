@@ -30,6 +30,7 @@
 (declare-function porter-send "porter-response" (process string))
 (declare-function porter-respond "porter-response" (process code headers body))
 (declare-function porter-request-param "porter-request" (request name &optional default))
+(declare-function porter-request-body-file "porter-request" (request))
 (declare-function porter-request-body "porter-request" (request))
 
 (defun bench-porter-plus (request)
@@ -55,8 +56,11 @@
 (defun bench-porter-sink (request)
   "Answer REQUEST with the length of its body."
   (with-slots (process) request
-    (porter-respond process 200 bench-headers
-                    (number-to-string (length (porter-request-body request))))))
+    (let ((file (porter-request-body-file request)))
+      (porter-respond process 200 bench-headers
+                      (number-to-string
+                       (if file (nth 7 (file-attributes file))
+                         (length (porter-request-body request))))))))
 
 (defun bench-porter-size (request)
   "Answer REQUEST with a large body."

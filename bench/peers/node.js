@@ -28,8 +28,8 @@ if (Number(workers) > 1 && cluster.isPrimary) {
 
     const server = http.createServer((request, response) => {
         const answer = (bytes) => {
-            // Neither "Connection" nor "Keep-Alive": the same bytes as the others.
-            response.removeHeader('Connection');
+            // Neither "Connection" nor "Keep-Alive" where they say nothing new, as with the others.
+            if (request.httpVersion === '1.1') response.removeHeader('Connection');
             response.writeHead(200, { ...headers, 'Content-Length': Buffer.byteLength(bytes) });
             response.end(bytes);
         };
