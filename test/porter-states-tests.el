@@ -164,7 +164,12 @@ Nothing more is read from it, but its leaving is seen."
   "Where client sockets cannot be moved out of Emacs's way they leave some descriptors to it."
   (porter-test-with-child
       (child (list "sh" "-c"
-                   (concat "ulimit -n 160 && exec "
+                   (concat "ulimit -n 160 && "
+                           ;; A sanitizer's runtime is for Emacs, not for the shell.
+                           (let ((preload (getenv "LD_PRELOAD")))
+                             (and preload
+                                  (format "LD_PRELOAD=%s " (shell-quote-argument preload))))
+                           "exec "
                            (mapconcat
                             #'shell-quote-argument
                             (porter-test-batch-command
