@@ -388,13 +388,32 @@ a handler."
 
 (defun porter--body-came (id piece)
   "PIECE of the body of request ID has come, a string; nil when it was the last."
-  (let ((function (gethash id porter--body-functions)))
-    (when function
-      (unless piece (remhash id porter--body-functions))
-      (porter--run id (lambda (_server)
-                        (let ((value (funcall function piece)))
-                          ;; Before the end it does not matter what it returns.
-                          (if piece :keep-alive value)))))))
+  (let ((waiting (gethash id porter--body-functions)))
+    (cond
+     ((null waiting) (porter--mod-body-taken id (length piece)))
+     ;; Its function waits for something: the pieces wait for it.
+     ((porter--body-waiting-running waiting)
+      (setf (porter--body-waiting-pieces waiting)
+            (nconc (porter--body-waiting-pieces waiting) (list piece))))
+     (t
+      (setf (porter--body-waiting-running waiting) t)
+      (porter--body-give id waiting piece)
+      (while (porter--body-waiting-pieces waiting)
+        (porter--body-give id waiting
+                           (pop (porter--body-waiting-pieces waiting))))
+      (setf (porter--body-waiting-running waiting) nil)))))
+
+(defun porter--body-give (id waiting piece)
+  "Give PIECE of the body of request ID to the function in WAITING.
+Nothing if the answer is finished."
+  (when (eq waiting (gethash id porter--body-functions))
+    (unless piece (remhash id porter--body-functions))
+    (porter--run id (lambda (_server)
+                      (let ((value (funcall (porter--body-waiting-function waiting)
+                                            piece)))
+                        ;; Before the end it does not matter what it returns.
+                        (if piece :keep-alive value)))))
+  (porter--mod-body-taken id (length piece)))
 
 (defun porter--client-gone (id)
   "Call the functions that wait for the client of request ID to leave."

@@ -146,7 +146,15 @@ was called."
   (porter--mod-body-file (porter--id request)))
 
 (defvar porter--body-functions (make-hash-table)
-  "By request number: the functions that get a body as it comes.")
+  "By request number: a `porter--body-waiting' for each body that comes.")
+
+(cl-defstruct (porter--body-waiting
+               (:constructor porter--body-waiting-make (function))
+               (:copier nil))
+  "Who gets a body as it comes."
+  (function nil :documentation "Called with each piece.")
+  (running nil :documentation "Non-nil while it is called.")
+  (pieces nil :documentation "What has come meanwhile."))
 
 (defun porter-request-on-body (request function)
   "Call FUNCTION with the body of REQUEST, piece by piece as it comes.
@@ -161,7 +169,8 @@ before this returns.  If the client leaves, nothing more comes, see
 `porter-on-close'.  Once the answer is finished the rest is not looked at."
   (let ((id (porter--id request)))
     (if (porter--mod-body-streams id)
-        (progn (puthash id function porter--body-functions)
+        (progn (puthash id (porter--body-waiting-make function)
+                        porter--body-functions)
                :keep-alive)
       (let ((file (porter-request-body-file request))
             (at 0)

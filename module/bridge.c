@@ -756,16 +756,22 @@ bool bridge_socket_close(struct bridge *bridge, struct exchange *exchange, int c
     return true;
 }
 
-/* Lisp takes MESSAGE from EXCHANGE: the loop may read again. */
-static void count_taken(struct bridge *bridge, struct exchange *exchange,
-                        const struct message *message)
+/* Lisp has taken LEN bytes from EXCHANGE: the loop may read again. */
+static void count_taken(struct bridge *bridge, struct exchange *exchange, size_t len)
 {
     struct channel *channel = &exchange->channel;
-    size_t bytes = message->bytes.len + LIMIT_WAIT_EXTRA_BYTES;
+    size_t bytes = len + LIMIT_WAIT_EXTRA_BYTES;
     size_t left = atomic_fetch_sub(&channel->wait_bytes, bytes) - bytes;
-    if (left <= LIMIT_WAIT_BYTES / 2 && atomic_load(&channel->paused) &&
-        atomic_exchange(&channel->paused, false))
+    size_t enough = exchange->request.body_streams ? LIMIT_WAIT_BYTES / 8 : LIMIT_WAIT_BYTES / 2;
+    if (left <= enough && atomic_load(&channel->paused) && atomic_exchange(&channel->paused, false))
         nudge(bridge, exchange);
+}
+
+void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t len)
+{
+    count_taken(bridge, exchange, len);
+    if (!bridge->depth)
+        bridge_settle(bridge);
 }
 
 /* ---- a drain ---- */
@@ -888,8 +894,9 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
         } else if (item->kind == ITEM_MESSAGE) {
             struct message *message = CONTAINER_OF(item, struct message, item);
             struct exchange *exchange = bridge_find(bridge, message->id);
-            if (exchange)
-                count_taken(bridge, exchange, message);
+            /* Pieces of a body are counted when they are dealt with. */
+            if (exchange && !exchange->request.body_streams)
+                count_taken(bridge, exchange, message->bytes.len);
             if (!exchange || exchange->channel.closing) {
                 message_free(message);
                 continue;

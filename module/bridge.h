@@ -182,6 +182,9 @@ static inline bool bridge_socket_open(struct exchange *exchange)
            !atomic_load(&exchange->channel.closed);
 }
 
+/* A piece of LEN bytes of EXCHANGE's body has been dealt with: more of it may come. */
+void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t len);
+
 /* Hand over what has gathered.  Needed after answering outside a drain. */
 void bridge_settle(struct bridge *bridge);
 

@@ -277,7 +277,8 @@ static const char style[] =
     ":root{color-scheme:light dark;--line:#8883;--soft:#6b7280;--link:#0b57d0;--over:#8881}\n"
     "@media(prefers-color-scheme:dark){:root{--soft:#9ca3af;--link:#8ab4f8}}\n"
     "*{box-sizing:border-box}\n"
-    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1.5rem 1rem 3rem}\n"
+    "body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:0 auto;padding:1.5rem 1rem "
+    "3rem}\n"
     "h1{font-size:1.25rem;font-weight:600;margin:0 0 1rem;overflow-wrap:anywhere}\n"
     "h1 span{color:var(--soft);font-weight:400}\n"
     "a{color:var(--link);text-decoration:none}a:hover,a:focus{text-decoration:underline}\n"
@@ -331,8 +332,7 @@ static bool put_heading(struct buf *out, const struct listing_request *listing,
 {
     char text[256];
     bool current = listing->order == order;
-    snprintf(text, sizeof text,
-             "<th scope=\"col\"%s><a href=\"?sort=%s%s\">%s%s</a></th>",
+    snprintf(text, sizeof text, "<th scope=\"col\"%s><a href=\"?sort=%s%s\">%s%s</a></th>",
              !current              ? ""
              : listing->descending ? " aria-sort=\"descending\""
                                    : " aria-sort=\"ascending\"",
@@ -380,9 +380,10 @@ static bool put_page(struct buf *out, const char *path, const struct listing_req
     bool ok = put(out, "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
                        "<meta name=\"viewport\" content=\"width=device-width\">\n<title>") &&
               put_escaped(out, listing->prefix, strlen(listing->prefix)) &&
-              put_escaped(out, path, strlen(path)) && put(out, *path ? "/</title>\n" : "</title>\n") &&
-              put(out, style) && put(out, "</head>\n<body>\n") &&
-              put_crumbs(out, listing->prefix, path) && put(out, "<table>\n<thead><tr>") &&
+              put_escaped(out, path, strlen(path)) &&
+              put(out, *path ? "/</title>\n" : "</title>\n") && put(out, style) &&
+              put(out, "</head>\n<body>\n") && put_crumbs(out, listing->prefix, path) &&
+              put(out, "<table>\n<thead><tr>") &&
               put_heading(out, listing, LISTING_BY_NAME, "name", "Name") &&
               put_heading(out, listing, LISTING_BY_SIZE, "size", "Size") &&
               put_heading(out, listing, LISTING_BY_DATE, "date", "Changed") &&
@@ -391,8 +392,9 @@ static bool put_page(struct buf *out, const char *path, const struct listing_req
                                   "<td></td><td></td></tr>\n"));
     for (size_t i = 0; i < names->len && ok; i++)
         ok = put_row(out, &names->at[i]);
-    snprintf(text, sizeof text, "</tbody>\n</table>\n<footer>%zu name%s%s</footer>\n</body>\n</html>\n",
-             names->len, names->len == 1 ? "" : "s", names->cut ? ", and more" : "");
+    snprintf(text, sizeof text,
+             "</tbody>\n</table>\n<footer>%zu name%s%s</footer>\n</body>\n</html>\n", names->len,
+             names->len == 1 ? "" : "s", names->cut ? ", and more" : "");
     return ok && put(out, text);
 }
 

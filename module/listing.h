@@ -18,8 +18,8 @@ enum listing_order { LISTING_BY_NAME = 0, LISTING_BY_SIZE, LISTING_BY_DATE };
 struct listing_request {
     enum listing_order order;
     bool descending;
-    bool text;     /* names alone, a line each */
-    bool dotfiles; /* the entry's */
+    bool text;        /* names alone, a line each */
+    bool dotfiles;    /* the entry's */
     char prefix[256]; /* the entry's, decoded */
 };
 

@@ -952,6 +952,19 @@ static emacs_value body_streams(emacs_env *env, ptrdiff_t nargs, emacs_value *ar
     return boolean(request && request->body_streams);
 }
 
+static const char body_taken_doc[] =
+    "LEN bytes of the body of request ID have been dealt with.\n\n(fn ID LEN)";
+static emacs_value body_taken(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
+{
+    (void)nargs;
+    (void)data;
+    struct exchange *exchange = find(env, args[0]);
+    intmax_t len = env->extract_integer(env, args[1]);
+    if (!lisp_failed(env) && exchange && exchange->request.body_streams)
+        bridge_body_taken(&bridge, exchange, (size_t)len);
+    return lisp.nil;
+}
+
 static const char body_file_doc[] = "The file name of the body of request ID, or nil.";
 static emacs_value body_file(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
@@ -1787,6 +1800,7 @@ static const struct {
     {"porter--mod-alist", 1, alist, alist_doc},
     {"porter--mod-body", 1, body, body_doc},
     {"porter--mod-body-streams", 1, body_streams, body_streams_doc},
+    {"porter--mod-body-taken", 2, body_taken, body_taken_doc},
     {"porter--mod-body-file", 1, body_file, body_file_doc},
     {"porter--mod-files", 1, files, files_doc},
     {"porter--mod-keep-file", 2, keep_file, keep_file_doc},

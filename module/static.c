@@ -20,7 +20,6 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-
 #ifdef __linux__
 #include <linux/openat2.h>
 #include <linux/magic.h>
@@ -297,12 +296,11 @@ static bool common_fields(struct reply *reply, const struct file_source *source,
 static bool content_fields(struct reply *reply, const struct file_source *source)
 {
     /* Not by format_field, for which it is a wish: here it is done. */
-    return (!source->encoding ||
-            (buf_append(&reply->head, "Content-Encoding: ", strlen("Content-Encoding: "),
-                        FORMAT_HEAD_BYTES_MAX) &&
-             buf_append(&reply->head, source->encoding, strlen(source->encoding),
-                        FORMAT_HEAD_BYTES_MAX) &&
-             buf_append(&reply->head, "\r\n", 2, FORMAT_HEAD_BYTES_MAX))) &&
+    return (!source->encoding || (buf_append(&reply->head, "Content-Encoding: ",
+                                             strlen("Content-Encoding: "), FORMAT_HEAD_BYTES_MAX) &&
+                                  buf_append(&reply->head, source->encoding,
+                                             strlen(source->encoding), FORMAT_HEAD_BYTES_MAX) &&
+                                  buf_append(&reply->head, "\r\n", 2, FORMAT_HEAD_BYTES_MAX))) &&
            field(reply, "X-Content-Type-Options", "nosniff") &&
            field(reply, "Accept-Ranges", "bytes") &&
            (!source->modified.tv_sec || field_modified(reply, source->modified.tv_sec));
@@ -804,8 +802,8 @@ static bool take_directory(struct lookup *lookup, bool wait)
     }
     lookup->st = (struct stat){0};
     lookup->type = lookup->listing.text ? "text/plain; charset=utf-8" : "text/html; charset=utf-8";
-    lookup->in_memory = listing_make(directory, lookup->path, &lookup->listing, follow_link,
-                                     lookup, &lookup->content);
+    lookup->in_memory = listing_make(directory, lookup->path, &lookup->listing, follow_link, lookup,
+                                     &lookup->content);
     lookup->status = lookup->in_memory ? 0 : 503;
     lookup->varies = false;
     return true;
@@ -1064,10 +1062,9 @@ static void redirect(struct hub *hub, struct exchange *exchange, const struct ta
     bool ok = format_start(reply, 301) == FORMAT_OK &&
               listing_encode(&location, target->path, target->len, true) &&
               buf_append(&location, "/", 1, SIZE_MAX) &&
-              (!request->query.len ||
-               (buf_append(&location, "?", 1, SIZE_MAX) &&
-                buf_append(&location, request_at(request, request->query), request->query.len,
-                           SIZE_MAX))) &&
+              (!request->query.len || (buf_append(&location, "?", 1, SIZE_MAX) &&
+                                       buf_append(&location, request_at(request, request->query),
+                                                  request->query.len, SIZE_MAX))) &&
               format_field(reply, "Location", strlen("Location"), location.data, location.len) ==
                   FORMAT_OK &&
               (!entry->cache_control || field(reply, "Cache-Control", entry->cache_control)) &&
@@ -1329,8 +1326,7 @@ static int is_resident(int fd, uint64_t offset)
     if (n < 0 && errno == EOPNOTSUPP) {
         /* The kernel cannot tell; of a file system in memory it need not. */
         struct statfs fs;
-        return fstatfs(fd, &fs) == 0 &&
-               (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
+        return fstatfs(fd, &fs) == 0 && (fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC);
     }
     return -1;
 #else

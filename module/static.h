@@ -20,10 +20,7 @@
 
 #include <sys/stat.h>
 
-enum entry_kind {
-    ENTRY_DIRECTORY = 1,
-    ENTRY_FIXED
-};
+enum entry_kind { ENTRY_DIRECTORY = 1, ENTRY_FIXED };
 
 enum entry_links {
     LINKS_NONE = 0, /* symbolic links are not there */
@@ -45,7 +42,7 @@ struct entry {
 
     /* ENTRY_DIRECTORY */
     char *directory;
-    char **index; /* names, NULL at the end; or NULL */
+    char **index;   /* names, NULL at the end; or NULL */
     char *fallback; /* below the directory: what is sent for what is not there; or NULL */
     enum entry_links links;
     bool dotfiles;

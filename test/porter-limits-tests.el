@@ -450,7 +450,7 @@ if ($what eq 'post') {
 (ert-deftest porter-limits-stuck-for-long ()
   "Emacs stuck for long: all are answered, by Lisp or by C, and memory is bounded."
   (let ((seconds (if porter-test-slow 30 5)) before after)
-    (porter-limits--with (port :max-queue 50 :queue-timeout (* 0.6 seconds))
+    (porter-limits--with (port :max-queue 300 :queue-timeout (* 0.6 seconds))
       (porter-test-get-body port "/")
       (setq before (string-to-number (porter-test-get-body port "/memory")))
       (porter-test-with-client (busy port)
@@ -469,7 +469,6 @@ if ($what eq 'post') {
                   (let ((status (porter-test-response-status
                                  (porter-test-read client nil (* 2 seconds)))))
                     (cl-incf (alist-get status counts 0))))
-                ;; Those over the length at once, those in the queue when they are too old.
                 (should (equal counts '((503 . 200)))))
             (mapc #'porter-test-close clients)))
         ;; One that comes late enough is kept, and answered by Lisp.
@@ -489,13 +488,14 @@ if ($what eq 'post') {
       (porter-test-with-client (busy port)
         (porter-test-write busy (porter-test-request-bytes "GET" "/busy?s=3"))
         (porter-test-pause 0.1)
-        (porter-test-with-child (crowd (append (porter-limits--crowd 200)
-                                               (list (number-to-string port) "200" "post")))
-          (should (equal "200" (porter-test-child-await crowd "^POSTED \\([0-9]+\\)$" 60)))
+        (porter-test-with-child (crowd (append (porter-limits--crowd 400)
+                                               (list (number-to-string port) "400" "post")))
+          (should (equal "400" (porter-test-child-await crowd "^POSTED \\([0-9]+\\)$" 60)))
           (setq after (string-to-number (porter-test-get-body port "/memory")))
-          (message "200 bodies of 900 kB: %d KiB more" (- after before))
-          ;; Of 172 MiB.
-          (should (< (- after before) (* 100 1024))))))))
+          (message "400 bodies of 900 kB: %d KiB more" (- after before))
+          ;; Of 343 MiB.
+          (unless (> porter-test-patience 1) ; a sanitizer keeps what was freed
+            (should (< (- after before) (* 150 1024)))))))))
 
 (provide 'porter-limits-tests)
 ;;; porter-limits-tests.el ends here
