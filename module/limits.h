@@ -87,6 +87,9 @@ struct limits {
 /* Files up to this size are read and leave with their head in one write; from larger ones the kernel sends. */
 #define LIMIT_INLINE_BYTES (32 * 1024)
 
+/* Files up to this size are compressed for clients that take it; a larger one should have its FILE.gz beside it. */
+#define LIMIT_ZIP_BYTES (1024 * 1024)
+
 /* Pages up to this size get the script that loads them anew when they change. */
 #define LIMIT_PAGE_BYTES (4 * 1024 * 1024)
 

@@ -286,7 +286,7 @@ static const char style[] =
     "th,td{text-align:left;padding:.35rem .5rem;border-bottom:1px solid var(--line)}\n"
     "th{font-weight:600;font-size:.875rem}th a{color:inherit}\n"
     "td:first-child{overflow-wrap:anywhere}\n"
-    "td+td,th+th{text-align:right;white-space:nowrap;color:var(--soft);font-size:.875rem;\n"
+    "td+td,th+th{width:1%;text-align:right;white-space:nowrap;color:var(--soft);font-size:.875rem;\n"
     "font-variant-numeric:tabular-nums}\n"
     "tbody tr:hover{background:var(--over)}\n"
     ".d a{font-weight:600}\n"

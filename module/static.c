@@ -38,6 +38,9 @@
 /* What is sent of a file between two looks at whether it is in memory. */
 #define CHUNK_BYTES (1024 * 1024)
 
+/* Smaller files gain nothing by being compressed. */
+#define ZIP_BYTES_MIN 512
+
 /* A directory may be replaced by another one under its name; so long the old one is served. */
 #define ROOT_MS 300
 
@@ -719,6 +722,22 @@ static enum found look_for_sibling(struct lookup *lookup, const char *path, bool
     return FOUND_FILE;
 }
 
+/* What was read of LOOKUP's file, with gzip, if that makes it shorter. */
+static void compress(struct lookup *lookup)
+{
+    struct buf small = {0};
+    if (!lookup->in_memory)
+        return;
+    lookup->varies = true;
+    if (gzip_body(&lookup->content, &small, NULL) && small.len < lookup->content.len) {
+        buf_free(&lookup->content);
+        lookup->content = small;
+        lookup->encoding = "gzip";
+        return;
+    }
+    buf_free(&small);
+}
+
 /* PATH is a file and open: have it in the form that is wanted.  False when that has to wait. */
 static bool take_file(struct lookup *lookup, const char *path, bool wait)
 {
@@ -737,6 +756,17 @@ static bool take_file(struct lookup *lookup, const char *path, bool wait)
     }
     if (lookup->entry->siblings && look_for_sibling(lookup, path, wait) == FOUND_LATER) {
         lookup->fd = -1;
+        return false;
+    }
+    if (lookup->gzip && !lookup->encoding && lookup->st.st_size >= ZIP_BYTES_MIN &&
+        lookup->st.st_size <= LIMIT_ZIP_BYTES && gzip_worth(lookup->type, strlen(lookup->type))) {
+        /* Milliseconds of work: not the loop's. */
+        if (wait) {
+            read_small(lookup, wait);
+            compress(lookup);
+            return true;
+        }
+        drop_fd(lookup);
         return false;
     }
     if (lookup->read && lookup->st.st_size > 0 && lookup->st.st_size <= LIMIT_INLINE_BYTES &&

@@ -434,11 +434,23 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
         (let ((response (porter-test-get server "/s/app.js" (cons "Accept-Encoding" accept))))
           (should-not (porter-test-header response "content-encoding"))
           (should (equal (length (porter-test-response-body response)) 5000))))
-      ;; One that is older than the file is of an earlier file.
+      ;; One that is older than the file is of an earlier file; the file is compressed itself.
+      (write-region "not gzip" nil (concat file ".gz") nil 'silent)
       (set-file-times (concat file ".gz") '(10000 0))
-      (should-not (porter-test-header
-                   (porter-test-get server "/s/app.js" '("Accept-Encoding" . "gzip"))
-                   "content-encoding")))))
+      (let* ((get (lambda (&rest headers)
+                    (apply #'porter-test-get server "/s/app.js"
+                           '("Accept-Encoding" . "gzip") headers)))
+             (response (funcall get)))
+        (should (equal (porter-test-header response "content-encoding") "gzip"))
+        (should (equal (porter-test-header response "vary") "Accept-Encoding"))
+        (should (< 20 (length (porter-test-response-body response)) 200))
+        (should (equal 304 (porter-test-response-status
+                            (funcall get (cons "If-None-Match"
+                                               (porter-test-header response "etag"))))))))
+    (porter-static--write "tree/photo.png" (make-string 5000 ?x))
+    (should-not (porter-test-header
+                 (porter-test-get server "/s/photo.png" '("Accept-Encoding" . "gzip"))
+                 "content-encoding"))))
 
 (ert-deftest porter-static-replaced-directory ()
   "A directory that was removed and made anew is served again."
