@@ -478,7 +478,8 @@ if ($what eq 'post') {
                                (porter-test-read late nil (+ 5 seconds))))))
         (should (equal "was busy" (porter-test-response-body (porter-test-read busy)))))
       (setq after (string-to-number (porter-test-get-body port "/memory")))
-      (should (< (- after before) (* 8 1024))))))
+      (unless (> porter-test-patience 1) ; a sanitizer keeps what was freed
+        (should (< (- after before) (* 8 1024)))))))
 
 (ert-deftest porter-limits-many-bodies-while-stuck ()
   "Bodies that wait for Lisp go to files when together they would take much memory."
