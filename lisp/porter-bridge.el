@@ -115,9 +115,15 @@ The same as LIMIT_DRAIN_US in limits.h.")
          (porter--socket-closed (lognot event) 1006 ""))
         (t (porter--dispatch event))))
 
+(defvar porter--drain-held nil
+  "Non-nil while no other handler may run inside what runs.
+What rings meanwhile makes it `missed', to be rung for afterwards.")
+
 (defun porter--drain (&rest _)
   "Take what has come and deal with it, within the time for one drain."
-  (when (and porter--mod-abi (porter--mod-begin porter--drain-usec))
+  (when porter--drain-held (setq porter--drain-held 'missed))
+  (when (and porter--mod-abi (not porter--drain-held)
+             (porter--mod-begin porter--drain-usec))
     (let ((inhibit-quit t)
           (throw-on-input nil)
           (deactivate-mark nil)

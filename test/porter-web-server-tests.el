@@ -1,0 +1,413 @@
+;;; porter-web-server-tests.el --- Packages written for web-server  -*- lexical-binding: t; -*-
+
+;; SPDX-License-Identifier: GPL-3.0-or-later
+
+;;; Commentary:
+
+;; What the examples and tests of web-server show it to do, one test each, and the
+;; points where packages depend on its process being a process.
+
+;;; Code:
+
+(require 'porter-test-helper)
+(require 'porter-web-server)
+
+(defmacro porter-ws-test (spec &rest body)
+  "Run BODY with a server; SPEC is (VARIABLE HANDLERS &rest NETWORK-ARGS)."
+  (declare (indent 1))
+  `(porter-test-quietly
+     (let* ((ws-servers nil)
+            (,(car spec) (ws-start ,(nth 1 spec) 0 nil ,@(nthcdr 2 spec))))
+       (unwind-protect (progn ,@body)
+         (ws-stop ,(car spec))))))
+
+(defun porter-ws-curl (server &rest args)
+  "What curl with ARGS, the last one a path, gets of SERVER, as bytes."
+  (porter-test-need "curl")
+  (with-temp-buffer
+    (set-buffer-multibyte nil)
+    (let* ((coding-system-for-read 'binary) (process-connection-type nil)
+           (process (apply #'start-process "curl" (current-buffer) "curl" "-s"
+                           (append (butlast args)
+                                   (list (format "http://127.0.0.1:%d%s"
+                                                 (process-contact (ws-process server)
+                                                                  :service)
+                                                 (car (last args))))))))
+      (set-process-sentinel process #'ignore)
+      (porter-test-wait (lambda () (not (process-live-p process))) 10 "curl hangs")
+      (porter-test-accept process 0.01)
+      (buffer-string))))
+
+(defun porter-ws-text (request text)
+  "Answer REQUEST with TEXT, by hand."
+  (with-slots (process) request
+    (ws-response-header process 200 '("Content-type" . "text/plain"))
+    (process-send-string process text)))
+
+(defun porter-ws-parsed (&rest lines)
+  "The request of LINES, joined by CRLF, parsed, and whether it is complete."
+  (let ((request (make-instance 'ws-request)))
+    (setf (ws-pending request) (mapconcat #'identity lines "\r\n"))
+    (cons (ws-parse-request request) request)))
+
+;;;; Without a server
+
+(ert-deftest porter-web-server-parses-many-headers ()
+  (let ((request (cdr (porter-ws-parsed "GET /a%20b?x=1&y=%26 HTTP/1.1" "Host: h"
+                                        "Accept: a, b" "DNT:1" "" ""))))
+    (should (equal (ws-headers request)
+                   '(nil (:GET . "/a%20b") ("y" . "&") ("x" . "1") (:HOST . "h")
+                         (:ACCEPT . "a, b") (:DNT . "1"))))
+    (should-not (car (porter-ws-parsed "GET / HTTP/1.1" "Host: h" "")))))
+
+(ert-deftest porter-web-server-parses-forms ()
+  (let ((request (cdr (porter-ws-parsed
+                       "POST / HTTP/1.1"
+                       "Content-Type: application/x-www-form-urlencoded; charset=UTF-8"
+                       "" "a=1%2B1&b=x+y&&c&d=%0A"))))
+    (should (equal (cdr (assoc "a" (ws-headers request))) "1+1"))
+    (should (equal (cdr (assoc "b" (ws-headers request))) "x y"))
+    (should (equal (cdr (assoc "c" (ws-headers request))) ""))
+    (should (equal (cdr (assoc "d" (ws-headers request))) "\n"))
+    (should-not (assoc "" (ws-headers request)))
+    (should (equal (ws-body request) "a=1%2B1&b=x+y&&c&d=%0A"))))
+
+(ert-deftest porter-web-server-parses-multipart ()
+  (pcase-let ((`(,done . ,request)
+               (porter-ws-parsed
+                "POST / HTTP/1.1" "Content-Type: multipart/form-data; boundary=xx"
+                "Content-Length: 99999" "" "--xx"
+                "Content-Disposition: form-data; name=\"f\"; filename=\"a.txt\""
+                "Content-Type: text/plain" "" "one\ntwo" "--xx"
+                "Content-Disposition: form-data; name=\"n\"" "" "" "--xx--" "")))
+    (should done)
+    (should (eq (ws-context request) 'multipart/form-data))
+    (let ((file (cdr (assoc "f" (ws-headers request)))))
+      (should (equal (cdr (assoc 'content file)) "one\ntwo"))
+      (should (equal (cdr (assoc 'filename file)) "a.txt"))
+      (should (equal (cdr (assoc :CONTENT-TYPE file)) "text/plain")))
+    (should (equal (cdr (assoc 'content (cdr (assoc "n" (ws-headers request))))) ""))))
+
+(ert-deftest porter-web-server-parses-json-of-wrong-length ()
+  (pcase-let ((`(,done . ,request)
+               (porter-ws-parsed "POST / HTTP/1.1" "Content-Type: application/json"
+                                 "Content-Length: 33" "" "{\"a\":1}")))
+    (should done)
+    (should (eq (ws-context request) 'application/json))
+    (should (equal (oref request body) "{\"a\":1}"))))
+
+(ert-deftest porter-web-server-parses-authorization ()
+  (let ((headers (ws-headers (cdr (porter-ws-parsed
+                                   "GET / HTTP/1.1"
+                                   (concat "Authorization: Basic "
+                                           (base64-encode-string "u:p:q"))
+                                   "" "")))))
+    (should (equal (cdr (assoc :AUTHORIZATION headers)) '(:BASIC "u" . "p:q"))))
+  (should (equal (ws-parse nil "Authorization: Bearer x")
+                 '((:AUTHORIZATION . "Bearer x")))))
+
+(ert-deftest porter-web-server-stays-in-a-directory ()
+  (should (equal (ws-in-directory-p "/tmp/a" "b") "/tmp/a/b"))
+  (should (equal (ws-in-directory-p "/tmp/a" "") "/tmp/a"))
+  (should (equal (ws-in-directory-p "/tmp/a" "b/../c") "/tmp/a/c"))
+  (should (equal (ws-in-directory-p "/tmp/a" "../a/c") "/tmp/a/c"))
+  (dolist (path '("../ab/x" "../.." "/etc" "~/x" "~root"))
+    (should-not (ws-in-directory-p "/tmp/a" path))))
+
+(ert-deftest porter-web-server-shakes-hands-as-in-rfc-6455 ()
+  (should (equal (ws-web-socket-handshake "dGhlIHNhbXBsZSBub25jZQ==")
+                 "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=")))
+
+(ert-deftest porter-web-server-makes-frames ()
+  (should (equal (ws-web-socket-frame "hello") "\x81\5hello"))
+  (should (equal (ws-web-socket-frame "é") (unibyte-string 129 2 195 169)))
+  (should (equal (substring (ws-web-socket-frame (make-string 126 ?a)) 0 4)
+                 (unibyte-string 129 126 0 126)))
+  (should (equal (substring (ws-web-socket-frame (make-string 65536 ?a)) 0 10)
+                 (unibyte-string 129 127 0 0 0 0 0 1 0 0)))
+  (should-error (ws-web-socket-frame nil) :type 'wrong-type-argument))
+
+;;;; Handlers
+
+(ert-deftest porter-web-server-keyword-handlers ()
+  (porter-ws-test (server `(((:GET . "a") . (lambda (request)
+                                              (porter-ws-text request "got a")))
+                            ((:POST . ".*") . ,(lambda (request)
+                                                 (porter-ws-text request "posted")))))
+    (should (equal (porter-ws-curl server "/a") "got a"))
+    (should (equal (porter-ws-curl server "-d" "x=1" "/q") "posted"))
+    (should (string-match-p "\\`HTTP/1.1 404" (porter-ws-curl server "-i" "/q")))))
+
+(ert-deftest porter-web-server-predicate-handlers ()
+  (porter-ws-test (server '(((lambda (_) t) . (lambda (request)
+                                                (porter-ws-text request "any")))))
+    (should (equal (porter-ws-curl server "/") "any"))))
+
+(ert-deftest porter-web-server-lists-its-servers ()
+  (let* ((ws-servers nil) (server (ws-start nil t)) (port (ws-port server)))
+    (should (eq port t))
+    (should (memq server ws-servers))
+    (should (ws-server-p server))
+    (should (eq (process-status (ws-process server)) 'listen))
+    (should (integerp (process-contact (ws-process server) :service)))
+    (should-error (ws-start nil (process-contact (ws-process server) :service))
+                  :type 'file-error)
+    (ws-stop server)
+    (should-not ws-servers)
+    (should-not (process-live-p (ws-process server)))))
+
+(ert-deftest porter-web-server-listener-runs-its-sentinel ()
+  (let* ((ws-servers nil) (server (ws-start #'ignore 0)) (seen nil)
+         (port (process-contact (ws-process server) :service)))
+    (set-process-sentinel (ws-process server) (lambda (_ event) (push event seen)))
+    (ws-stop server)
+    (porter-test-wait (lambda () seen) 2 "no sentinel")
+    (should-not (porter-test-port-open-p port))))
+
+(ert-deftest porter-web-server-deleting-the-listener-stops ()
+  (let* ((ws-servers nil) (server (ws-start #'ignore 0))
+         (port (process-contact (ws-process server) :service)))
+    (delete-process (ws-process server))
+    (porter-test-wait (lambda () (not (porter-test-port-open-p port))) 2 "still open")
+    (should-not ws-servers)))
+
+(ert-deftest porter-web-server-utf-8-and-keep-alive ()
+  (porter-ws-test (server (lambda (request) (porter-ws-text request "hé")))
+    (let ((client (porter-test-open (process-contact (ws-process server) :service))))
+      (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+      (porter-test-wait
+       (lambda ()
+         (with-current-buffer (porter-test-client-buffer client)
+           (goto-char (point-min))
+           (eql 2 (how-many "\r\n\r\nh\303\251" (point-min)))))
+       5 "two answers on one connection")
+      (delete-process (porter-test-client-process client)))))
+
+(ert-deftest porter-web-server-answers-by-hand ()
+  (porter-ws-test (server (lambda (request)
+                            (process-send-string
+                             (ws-process request)
+                             "HTTP/1.1 201 Made by Hand\r\nX-A: b\r\n\r\nbody")))
+    (let ((answer (porter-ws-curl server "-i" "/")))
+      (should (string-match-p "\\`HTTP/1.1 201 " answer))
+      (should (string-match-p "\r\nX-A: b\r\n" answer))
+      (should (string-match-p "\r\nContent-Length: 4\r\n" answer))
+      (should (string-suffix-p "\r\n\r\nbody" answer)))))
+
+(ert-deftest porter-web-server-errors ()
+  (let ((handlers `(((:GET . "early") . ,(lambda (_) (error "Boo")))
+                    ((:GET . "late") . ,(lambda (request)
+                                          (porter-ws-text request "half")
+                                          (error "Boo")))
+                    ((:GET . "said") . ,(lambda (request)
+                                          (ws-error (ws-process request) "no %d" 3)))
+                    ((:GET . "gone") . ,(lambda (request)
+                                          (ws-send-404 (ws-process request) "no %s" "x")
+                                          (porter-ws-text request "not here"))))))
+    (porter-ws-test (server handlers)
+      (dolist (path '("/early" "/late"))
+        (let ((answer (porter-ws-curl server "-i" path)))
+          (should (string-match-p "\\`HTTP/1.1 500" answer))
+          (should (string-match-p "Caught Error: (error \"Boo\")" answer))
+          (should-not (string-match-p "half" answer))))
+      (should (equal (porter-ws-curl server "/said") "no 3"))
+      (should (equal (porter-ws-curl server "/gone") "no x")))))
+
+(ert-deftest porter-web-server-handler-sees-what-it-saw ()
+  (porter-ws-test
+      (server (lambda (request)
+                (with-slots (process headers body context) request
+                  (porter-ws-text
+                   request
+                   (format "%S" (list (car headers) (cadr headers)
+                                      (cdr (assoc "a" headers)) body context inhibit-quit
+                                      (process-type process) (process-live-p process)
+                                      (process-contact process :host)
+                                      (length (process-contact process))
+                                      (eq (current-buffer)
+                                          (window-buffer (selected-window)))
+                                      (memq request
+                                            (ws-requests
+                                             (plist-get (process-plist process)
+                                                        :server)))))))))
+    (should (string-match-p
+             (regexp-quote "(nil (:PATCH . \"/x%20y\") \"1\" \"{}\" application/json t network (open run listen connect stop) \"127.0.0.1\" 2 t (")
+             (replace-regexp-in-string
+              "network ([^)]*)\\|network t" "network (open run listen connect stop)"
+              (porter-ws-curl server "-X" "PATCH" "-H" "Content-Type: application/json"
+                              "-d" "{}" "/x%20y?a=1"))))))
+
+(ert-deftest porter-web-server-upload ()
+  (let ((file (make-temp-file "porter-ws-test"))
+        (bytes (apply #'unibyte-string (number-sequence 0 255))))
+    (unwind-protect
+        (porter-ws-test
+            (server (lambda (request)
+                      (let ((part (cdr (assoc "f" (ws-headers request)))))
+                        (porter-ws-text request
+                                        (sha1 (cdr (assoc 'content part)))))))
+          (let ((coding-system-for-write 'binary))
+            (write-region bytes nil file nil 'quiet))
+          (should (equal (porter-ws-curl server "-F" (concat "f=@" file) "/")
+                         (sha1 bytes))))
+      (delete-file file))))
+
+(ert-deftest porter-web-server-basic-authentication ()
+  (porter-ws-test (server (ws-with-authentication
+                           (lambda (request) (porter-ws-text request "in"))
+                           '(("u" . "p"))))
+    (should (string-match-p "\\`HTTP/1.1 401" (porter-ws-curl server "-i" "/")))
+    (should (string-match-p "\\`HTTP/1.1 403" (porter-ws-curl server "-i" "-u" "u:q" "/")))
+    (should (string-match-p "\\`HTTP/1.1 403" (porter-ws-curl server "-i" "-u" "v:" "/")))
+    (should (equal (porter-ws-curl server "-u" "u:p" "/") "in"))))
+
+(ert-deftest porter-web-server-files-and-directories ()
+  (let* ((directory (make-temp-file "porter-ws-test" t))
+         (file (expand-file-name "a&b.html" directory)))
+    (unwind-protect
+        (porter-ws-test (server (lambda (request)
+                                  (if (equal "/" (cdr (assq :GET (ws-headers request))))
+                                      (ws-send-directory-list (ws-process request)
+                                                              directory "^[^.]")
+                                    (ws-send-file (ws-process request) file)
+                                    (delete-file file))))
+          (with-temp-file file (insert (make-string 400000 ?x)))
+          (should (string-match-p "<a href=\"a%26b.html\">a&amp;b.html</a>"
+                                  (porter-ws-curl server "/")))
+          (let ((answer (porter-ws-curl server "-i" "/f")))
+            (should (string-match-p "Content-[Tt]ype: text/html" answer))
+            (should (string-match-p "xxxx\\'" answer))
+            (should (> (length answer) 400000))))
+      (delete-directory directory t))))
+
+(ert-deftest porter-web-server-chunks ()
+  (porter-ws-test (server (lambda (request)
+                            (with-slots (process) request
+                              (ws-response-header process 200
+                                                  '("transfer-encoding" . "chunked"))
+                              (dotimes (i 3)
+                                (ws-send process (format "é%d" i))
+                                (ws-send process "")
+                                (sit-for 0.05)))))
+    (should (equal (decode-coding-string (porter-ws-curl server "/") 'utf-8)
+                   "é0é1é2"))
+    (should (string-match-p "Transfer-Encoding: chunked"
+                            (porter-ws-curl server "-i" "/")))))
+
+(ert-deftest porter-web-server-gzip ()
+  (porter-test-need "gzip")
+  (dolist (name '("Content-Encoding" "Transfer-Encoding"))
+    (porter-ws-test (server (lambda (request)
+                              (with-slots (process) request
+                                (ws-response-header process 200 (cons name "gzip"))
+                                (ws-send process "hello"))))
+      (should (equal (porter-ws-curl server "--compressed" "/") "hello")))))
+
+;;;; Streams that the handler owns
+
+(ert-deftest porter-web-server-answers-later ()
+  (porter-ws-test (server (lambda (request)
+                            (let ((process (ws-process request)))
+                              (run-at-time 0.05 nil
+                                           (lambda ()
+                                             (ws-response-header process 200)
+                                             (ws-send process "late")
+                                             (delete-process process)))
+                              (throw 'close-connection :keep-alive))))
+    (should (equal (porter-ws-curl server "/") "late"))))
+
+(ert-deftest porter-web-server-event-stream-and-its-end ()
+  (let (stream events)
+    (porter-ws-test (server (lambda (request)
+                              (with-slots (process) request
+                                (setq stream process)
+                                (set-process-sentinel
+                                 process (lambda (_ event) (push event events)))
+                                (ws-response-header
+                                 process 200 '("Content-Type" . "text/event-stream"))
+                                :keep-alive)))
+      (let ((client (porter-test-open (process-contact (ws-process server) :service))))
+        (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        (porter-test-wait (lambda () stream) 5 "no request")
+        (dotimes (i 3)
+          (porter-test-pause 0.02)
+          (process-send-string stream (format "data: %d\n\n" i)))
+        (porter-test-wait
+         (lambda () (with-current-buffer (porter-test-client-buffer client)
+                      (goto-char (point-min))
+                      (search-forward "data: 2" nil t)))
+         5 "no events")
+        (should (eql 1 (length (ws-requests server))))
+        (delete-process (porter-test-client-process client))
+        (porter-test-wait (lambda () events) 5 "the client's leaving was not noticed")
+        (should-not (process-live-p stream))))))
+
+(ert-deftest porter-web-server-leaves-nothing-behind ()
+  (porter-ws-test (server (lambda (request) (porter-ws-text request "x")))
+    (porter-ws-curl server "/")
+    (let ((processes (length (process-list)))
+          (buffers (length (buffer-list)))
+          (client (porter-test-open (process-contact (ws-process server) :service))))
+      (dotimes (_ 100)
+        (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+      (porter-test-wait
+       (lambda ()
+         (with-current-buffer (porter-test-client-buffer client)
+           (goto-char (point-min))
+           (eql 100 (how-many "\r\n\r\nx" (point-min)))))
+       10 "a hundred answers")
+      (delete-process (porter-test-client-process client))
+      (kill-buffer (porter-test-client-buffer client))
+      (should (equal (length (process-list)) processes))
+      (should (equal (length (buffer-list)) buffers))
+      (should-not (ws-requests server)))))
+
+(ert-deftest porter-web-server-web-sockets ()
+  :expected-result :failed ; messages do not reach the handler yet
+  (let (open)
+    (porter-ws-test (server (lambda (request)
+                              (or (and (setq open
+                                             (ws-web-socket-connect
+                                              request
+                                              (lambda (process string)
+                                                (process-send-string
+                                                 process (ws-web-socket-frame
+                                                          (concat "you said " string))))))
+                                       :keep-alive)
+                                  (porter-ws-text request "no web socket"))))
+      (should (equal (porter-ws-curl server "/") "no web socket"))
+      (let ((client (porter-test-open (process-contact (ws-process server) :service))))
+        (porter-test-write client (concat "GET / HTTP/1.1\r\nHost: localhost\r\n"
+                                         "Connection: Upgrade\r\nUpgrade: websocket\r\n"
+                                         "Sec-WebSocket-Version: 13\r\n"
+                                         "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"))
+        (porter-test-wait
+         (lambda () (with-current-buffer (porter-test-client-buffer client)
+                      (goto-char (point-min))
+                      (search-forward "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=" nil t)))
+         5 "no handshake")
+        ;; In two fragments.
+        (porter-test-write client (unibyte-string #x01 #x82 0 0 0 0 ?h ?i))
+        (porter-test-write client (unibyte-string #x80 #x81 0 0 0 0 ?!))
+        (porter-test-wait
+         (lambda () (with-current-buffer (porter-test-client-buffer client)
+                      (goto-char (point-min))
+                      (search-forward "\201\14you said hi!" nil t)))
+         3 "no answer to a message: %S" (lambda () (porter-test-bytes client)))
+        (should (process-live-p open))
+        (delete-process (porter-test-client-process client))
+        (porter-test-wait (lambda () (not (process-live-p open))) 5
+                          "the client's leaving was not noticed")))))
+
+(ert-deftest porter-web-server-refuses-to-be-second ()
+  (let ((file (expand-file-name "porter-web-server.el" porter-test-lisp-directory)))
+    (with-temp-buffer
+      (should-not (eql 0 (call-process
+                          (expand-file-name invocation-name invocation-directory)
+                          nil t nil "-Q" "--batch" "-L" porter-test-lisp-directory
+                          "--eval" "(provide 'web-server)" "-l" file)))
+      (should (string-match-p "loaded already" (buffer-string))))))
+
+(provide 'porter-web-server-tests)
+;;; porter-web-server-tests.el ends here
