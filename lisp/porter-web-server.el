@@ -240,7 +240,7 @@ NEW is the opcode of a message whose fragments so far are DATA.")
 (defun porter-web-server--text (bytes)
   "BYTES as text, unless `porter-web-server-raw-text' or they are no UTF-8."
   (let ((bytes (if (multibyte-string-p bytes)
-                   (encode-coding-string bytes 'utf-8 t)
+                   (encode-coding-string bytes 'utf-8)
                  bytes)))
     (if (or porter-web-server-raw-text
             (not (string-match-p "[^[:ascii:]]" bytes)))
@@ -747,7 +747,7 @@ OPCODE is `:TEXT' (the default), `:BINARY', `:CONTINUATION', `:CLOSE', `:PING'
 or `:PONG'."
   (unless (stringp string) (signal 'wrong-type-argument (list 'stringp string)))
   (let* ((bytes (if (multibyte-string-p string)
-                    (encode-coding-string string 'utf-8 t)
+                    (encode-coding-string string 'utf-8)
                   string))
          (length (length bytes)))
     (concat (unibyte-string
@@ -1064,7 +1064,7 @@ so are the limits of `porter-start'."
 (defun ws-chunk (string)
   "STRING as a chunk; a multibyte one as UTF-8."
   (let ((bytes (if (multibyte-string-p string)
-                   (encode-coding-string string 'utf-8 t)
+                   (encode-coding-string string 'utf-8)
                  string)))
     (format "%x\r\n%s\r\n" (length bytes) bytes)))
 
@@ -1077,7 +1077,7 @@ so are the limits of `porter-start'."
   (with-temp-buffer
     (set-buffer-multibyte nil)
     (insert (if (multibyte-string-p string)
-                (encode-coding-string string 'utf-8 t)
+                (encode-coding-string string 'utf-8)
               string))
     (let ((coding-system-for-read 'binary) (coding-system-for-write 'binary)
           (default-directory "/"))

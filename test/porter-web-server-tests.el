@@ -364,7 +364,6 @@
       (should-not (ws-requests server)))))
 
 (ert-deftest porter-web-server-web-sockets ()
-  :expected-result :failed ; messages do not reach the handler yet
   (let (open)
     (porter-ws-test (server (lambda (request)
                               (or (and (setq open
