@@ -92,7 +92,7 @@ The same as LIMIT_DRAIN_US in limits.h.")
 ;;;; The drain
 
 (defun porter--work-buffer ()
-  "Make the work buffer current, empty."
+  "Make the work buffer current; a handler may have killed it."
   (unless (buffer-live-p porter--work-buffer)
     (setq porter--work-buffer (get-buffer-create " *porter*"))
     (with-current-buffer porter--work-buffer
@@ -137,7 +137,7 @@ What rings meanwhile makes it `missed', to be rung for afterwards.")
                      (while (setq event (porter--mod-take))
                        (setq count (1+ count))
                        (porter--handle event)
-                       (set-buffer porter--work-buffer))
+                       (porter--work-buffer))
                      (and (> count 0)
                           (> porter-linger 0)
                           (not (input-pending-p))

@@ -255,7 +255,7 @@ METHOD is its method, ALLOWED the methods that routes to its path take."
 Signal `porter-bad-handlers' with what is wrong."
   (if (or (functionp handlers) (and handlers (symbolp handlers)))
       (porter--compile-function handlers)
-    (unless (consp handlers)
+    (unless (and (consp handlers) (null (cdr (last handlers))))
       (signal 'porter-bad-handlers (list "Not a function or an alist" handlers)))
     (let ((routes (let ((porter--in-front t))
                     (mapcar #'porter--compile-route handlers))))
@@ -350,6 +350,7 @@ With `debug-on-error' an error enters the debugger first."
   (cond
    ((eq value :keep-alive)
     ;; What was said so far goes out; with nothing said yet nothing happens.
+    (porter--flush-growing id)
     (porter--mod-defer id))
    ((porter--mod-finish id t)
     (porter--forget-close-functions id))
@@ -365,7 +366,7 @@ a handler."
          (porter--running id)
          (value (catch 'close-connection
                   (porter--protect (lambda (err)
-                                     (if (eq (car err) 'quit)
+                                     (if (memq 'quit (get (car err) 'error-conditions))
                                          (porter--handler-quit server id)
                                        (porter--handler-error server id err)))
                     (let ((signal-hook-function (if porter-show-backtrace

@@ -57,11 +57,21 @@ HTTP/1.1 and no Content-Length was declared; else they are dropped.  Signal
 `porter-invalid-header' for what must not be there, such as Content-Type."
   (porter--mod-trailers (porter--id process) headers))
 
+(declare-function porter--client-gone "porter-dispatch" (id))
+
+(defun porter--flush-growing (id)
+  "Send what there is of the answer to request ID, which may grow.
+To a HEAD that is all: the client waits for nothing more, and whoever goes on
+sending is told that it has left."
+  (when (and (porter--mod-flush id) (eq (porter--mod-method id) :HEAD))
+    (porter--mod-finish id nil)
+    (porter--client-gone id)))
+
 (defun porter--flush-waiting ()
   "Flush the answers of `porter--flush-ids'."
   (let ((ids porter--flush-ids))
     (setq porter--flush-ids nil)
-    (mapc #'porter--mod-flush ids)))
+    (mapc #'porter--flush-growing ids)))
 
 (defun porter-send (process string)
   "Send STRING as a part of the body of the answer to PROCESS.
@@ -121,18 +131,21 @@ An answer that is partly out already is cut off instead.  Return what
         text))))
 
 (defun porter--send-error (process code default args)
-  "Answer PROCESS with CODE and DEFAULT, or ARGS as for `format'; throw."
-  (porter--answer-plain (porter--id process) code
-                        (concat (if args (apply #'format args) default) "\n"))
-  (throw 'close-connection nil))
+  "Answer PROCESS with CODE and DEFAULT, or ARGS as for `format'.
+Leave its handler, if that is what runs: a timer has no handler to leave."
+  (let ((id (porter--id process)))
+    (porter--answer-plain id code
+                          (concat (if args (apply #'format args) default) "\n"))
+    (when (eql id porter--running)
+      (throw 'close-connection nil))))
 
 (defun porter-send-404 (process &rest format-args)
-  "Answer PROCESS with 404 and leave the handler.
+  "Answer PROCESS with 404 and leave its handler.
 FORMAT-ARGS are those of `format', for the text."
   (porter--send-error process 404 "Not Found" format-args))
 
 (defun porter-send-500 (process &rest format-args)
-  "Answer PROCESS with 500 and leave the handler.
+  "Answer PROCESS with 500 and leave its handler.
 FORMAT-ARGS are those of `format', for the text."
   (porter--send-error process 500 "Internal Server Error" format-args))
 

@@ -225,12 +225,12 @@ even used.")
                            (symbol-value
                             (intern (concat "porter-" (substring (symbol-name keyword) 1)))))))
               (unless (or (null value)
-                          (and (numberp value) (>= value 0)
+                          (and (numberp value) (> value 0) (< value 1.0e+15)
                                (or (eq kind 'time) (integerp value))))
                 (signal 'porter-error (list "Invalid limit" keyword value)))
               (cond ((null value) 0)
                     ((eq kind 'time) (max 1 (round (* 1000 value))))
-                    (t (max 1 value)))))
+                    (t value))))
           porter--limits)))
 
 (defun porter--check-keywords (args)
@@ -277,6 +277,7 @@ LOG-BUFFER is that of `porter-start'."
          (hosts (if (plist-member args :allowed-hosts)
                     (plist-get args :allowed-hosts)
                   porter-allowed-hosts))
+         (backlog (or (plist-get args :backlog) 511))
          (trusted (porter--trusted-proxies args))
          listening)
     (when (eq host 'local) (setq host "localhost"))
@@ -290,14 +291,18 @@ LOG-BUFFER is that of `porter-start'."
      ((not (memq family '(nil ipv4 ipv6)))
       (signal 'porter-error (list "Invalid family" family)))
      ((not (or (null host) (stringp host)))
-      (signal 'porter-error (list "Invalid host" host))))
+      (signal 'porter-error (list "Invalid host" host)))
+     ((not (and (listp hosts) (cl-every #'stringp hosts)))
+      (signal 'porter-error (list "Not a list of strings" :allowed-hosts hosts)))
+     ((not (integerp backlog))
+      (signal 'porter-error (list "Not an integer" :backlog backlog))))
     (setq listening
           (porter--mod-listen
            (and (not local) host)
            (pcase family ('ipv4 4) ('ipv6 6) (_ 0))
            (if local 0 port)
            (and local host)
-           (or (plist-get args :backlog) 511)
+           backlog
            (porter--limits-vector args)
            (apply #'vector (mapcar #'downcase hosts))
            (porter--log-vector log-buffer args)
@@ -369,6 +374,7 @@ on the kill ring; with a prefix argument, open it in a browser."
          (function (porter--compile-handlers handlers))
          server)
     (porter-module-load)
+    (porter--let-stopped-go)
     (porter--bell-open)
     (add-hook 'kill-emacs-hook #'porter--shutdown)
     (pcase-let ((`(,number ,port ,host ,local)
@@ -395,6 +401,14 @@ on the kill ring; with a prefix argument, open it in a browser."
     (when (called-interactively-p 'any)
       (porter-ui-announce server))
     server))
+
+(defun porter--let-stopped-go ()
+  "When all numbers for servers are in use, wait a moment for stopped ones.
+They are let go when Emacs waits, which a loop that starts and stops does not."
+  (let ((tries 20))
+    (while (and (> tries 0) (cl-every #'identity porter--server-table))
+      (setq tries (1- tries))
+      (accept-process-output porter--bell 0.05 nil t))))
 
 (defun porter--close-if-unused ()
   "End the loop thread when no server needs it."
@@ -443,6 +457,9 @@ finished first, within `porter-stop-timeout'."
 (defun porter-unload-function ()
   "Stop everything before the feature `porter' is unloaded."
   (porter--shutdown)
+  (dolist (buffer (buffer-list))
+    (when (eq (buffer-local-value 'major-mode buffer) 'porter-list-mode)
+      (kill-buffer buffer)))
   nil)
 
 ;;;; About servers

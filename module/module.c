@@ -1329,8 +1329,7 @@ static emacs_value live(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void
                    (!exchange->channel.open || bridge_socket_open(exchange)));
 }
 
-static const char defer_doc[] =
-    "The handler of request ID has returned and will answer later; send what it said so far.";
+static const char defer_doc[] = "The handler of request ID has returned and will answer later.";
 static emacs_value defer(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;
@@ -1338,8 +1337,6 @@ static emacs_value defer(emacs_env *env, ptrdiff_t nargs, emacs_value *args, voi
     struct exchange *exchange = find(env, args[0]);
     if (!exchange)
         return lisp.nil;
-    if (bridge_live(exchange) && exchange->reply.phase == REPLY_OPEN && !flush_now(env, exchange))
-        return NULL;
     bridge_defer(&bridge, exchange);
     return lisp.t;
 }
@@ -1700,8 +1697,8 @@ static emacs_value unmount(emacs_env *env, ptrdiff_t nargs, emacs_value *args, v
     return boolean(loop_enter(bridge.loop, server, NULL, (uint32_t)number));
 }
 
-static const char reload_doc[] =
-    "Have the pages of SERVER loaded anew, or, with STYLE, their style sheets.\n\n(fn SERVER STYLE)";
+static const char reload_doc[] = "Have the pages of SERVER loaded anew, or, with STYLE, their "
+                                 "style sheets.\n\n(fn SERVER STYLE)";
 static emacs_value reload(emacs_env *env, ptrdiff_t nargs, emacs_value *args, void *data)
 {
     (void)nargs;

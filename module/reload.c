@@ -239,8 +239,7 @@ void reload_watch(struct reload *reload, const char *directory)
 /* ---- the page ---- */
 
 static const char script_start[] = "<script>(function(){var s=new EventSource(\"";
-static const char script_end[] =
-    RELOAD_NAME
+static const char script_end[] = RELOAD_NAME
     "\"),k=\"porter-scroll:\"+location.pathname;\n"
     "try{var y=sessionStorage.getItem(k);if(y!==null){sessionStorage.removeItem(k);\n"
     "addEventListener(\"load\",function(){scrollTo(0,+y)})}}catch(e){}\n"

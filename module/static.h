@@ -47,8 +47,8 @@ struct entry {
     enum entry_links links;
     bool dotfiles;
     bool listing;
-    bool siblings; /* FILE.br and FILE.gz go out for FILE */
-    bool pass;     /* what is not there is left to the routes behind */
+    bool siblings;     /* FILE.br and FILE.gz go out for FILE */
+    bool pass;         /* what is not there is left to the routes behind */
     bool wants_reload; /* pages load themselves anew when they change */
     struct mime *mime;
     /* The loop's. */

@@ -1139,5 +1139,71 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
         (porter-test-answer request "late"))
       (should (equal "hello" (porter-test-get-body server "/ok"))))))
 
+(ert-deftest porter-api-head-of-an-endless-answer ()
+  "A HEAD is complete with the head; what sends on is told that its client has left."
+  (let (process closed)
+    (porter-test-with-server
+        (server `(((:GET . "^/endless$")
+                   . ,(lambda (request)
+                        (setq process (porter-test-process request))
+                        (porter-on-close process (lambda () (setq closed t)))
+                        (porter-response-header process 200)
+                        (porter-send process "a piece")
+                        :keep-alive))
+                  ((:GET . "*") . porter-test-hello)))
+      (porter-test-with-client (client server)
+        (let ((response (porter-test-ask client "HEAD" "/endless")))
+          (should (= 200 (porter-test-response-status response)))
+          (should-not (porter-test-header response "content-length")))
+        (should (equal "hello" (porter-test-response-body
+                                (porter-test-ask client "GET" "/")))))
+      (should closed)
+      (should-not (porter-live-p process))
+      (should-not (porter-send process "more")))))
+
+(ert-deftest porter-api-handler-kills-its-buffer ()
+  "A handler that kills the buffer it finds itself in harms nobody."
+  (porter-test-with-server (server (lambda (request)
+                                     (kill-buffer (current-buffer))
+                                     (porter-test-hello request)))
+    (let ((start (porter-test-now)))
+      (dotimes (_ 3) (porter-test-should-serve server))
+      ;; An error that gets out of a filter costs two seconds.
+      (should (< (- (porter-test-now) start) (* 1.5 porter-test-patience))))))
+
+(ert-deftest porter-api-quits-of-all-kinds-are-503 ()
+  "Also `minibuffer-quit', which C-g at a prompt is since Emacs 28."
+  (porter-test-with-server (server (lambda (_) (signal 'minibuffer-quit nil)))
+    (should (= (if (get 'minibuffer-quit 'error-conditions) 503 500)
+               (porter-test-response-status (porter-test-get server "/"))))))
+
+(ert-deftest porter-api-send-404-later ()
+  "From a timer `porter-send-404' answers, and the timer goes on."
+  (let (went-on)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (let ((process (porter-test-process request)))
+                    (run-at-time 0 nil (lambda ()
+                                         (porter-send-404 process "nothing here")
+                                         (setq went-on t))))
+                  :keep-alive))
+      (should (= 404 (porter-test-response-status (porter-test-get server "/"))))
+      (porter-test-wait (lambda () went-on) 2 "The timer was cut off"))))
+
+(ert-deftest porter-api-many-starts-in-one-go ()
+  "Starting and stopping without ever waiting does not run out of servers."
+  (porter-test-quietly
+    (dotimes (_ 270)
+      (porter-stop (porter-start #'porter-test-hello 0)))))
+
+(ert-deftest porter-api-odd-arguments ()
+  "What cannot be right is said in the caller, with the keyword."
+  (dolist (args '((:max-body 0) (:head-timeout 1.0e+INF) (:head-timeout 0)
+                  (:allowed-hosts "example.org") (:backlog "x")))
+    (should (memq (car args)
+                  (cdr (should-error (apply #'porter-start #'porter-test-hello 0 nil args)
+                                     :type 'porter-error)))))
+  (should-error (porter-start '(("/" . ignore) . x) 0) :type 'porter-bad-handlers))
+
 (provide 'porter-api-tests)
 ;;; porter-api-tests.el ends here
