@@ -295,7 +295,7 @@ For Basic the value is (:BASIC USER . PASSWORD), else the string."
     (intern (downcase (match-string 1 type)))))
 
 (defun ws-parse (proc string)
-  "What STRING, the first line or a header of a request, says: an alist.
+  "Parse STRING, the first line or a header of a request, into an alist.
 PROC is answered 500 when STRING makes no sense."
   (let ((case-fold-search nil))
     (cond
@@ -644,7 +644,7 @@ LOCAL-PORT is the server's.  The plist that holds this is changed in place."
      (porter-web-server--relay-hang-up relay))))
 
 (defun porter-web-server--advance (relay)
-  "Turn what RELAY has read into an answer, as far as it goes."
+  "Turn what RELAY has read into an answer, as far as that is there."
   (unless (porter-web-server--relay-state relay)
     (porter-web-server--advance-head relay))
   (let ((porter (porter-web-server--relay-porter relay))
@@ -695,7 +695,7 @@ LOCAL-PORT is the server's.  The plist that holds this is changed in place."
         (setf (porter-web-server--relay-state relay) (if chunked 'chunks 'body))))))
 
 (defun porter-web-server--advance-chunks (relay)
-  "Take the chunks that RELAY's handler has made apart; Porter makes its own."
+  "Undo the chunks of RELAY's handler; Porter frames the answer itself."
   (let ((input (porter-web-server--relay-input relay)) (at 0) (more t))
     (while (and more (eq (string-match "\\([[:xdigit:]]+\\)[^\r\n]*\r\n" input at) at))
       (let ((size (string-to-number (match-string 1 input) 16))
@@ -1073,7 +1073,7 @@ so are the limits of `porter-start'."
   `(lambda (string) (porter-web-server--filter ,cmd string)))
 
 (defun porter-web-server--filter (command string)
-  "What COMMAND makes of STRING, both bytes."
+  "Run STRING, bytes, through COMMAND and return its output, bytes."
   (with-temp-buffer
     (set-buffer-multibyte nil)
     (insert (if (multibyte-string-p string)
@@ -1153,7 +1153,7 @@ Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
     (apply #'ws-send-500 proc msg args)))
 
 (defun ws-send-file (proc path &optional mime-type)
-  "Answer PROC with the file PATH, which may be deleted when this returns.
+  "Answer PROC with the file PATH, which may be deleted right afterwards.
 MIME-TYPE is guessed from its name otherwise."
   (require 'mailcap)
   (let* ((extension (file-name-extension path))
@@ -1199,7 +1199,7 @@ MIME-TYPE is guessed from its name otherwise."
 
 (defun ws-with-authentication (handler credentials
                                        &optional realm unauth invalid)
-  "A function of a request that calls HANDLER for users in CREDENTIALS.
+  "Make a handler that passes requests of users in CREDENTIALS to HANDLER.
 CREDENTIALS is an alist (USER . PASSWORD), REALM the name shown to users.
 UNAUTH and INVALID are functions of the process that answer otherwise."
   (lambda (request)

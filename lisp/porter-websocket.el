@@ -438,7 +438,7 @@ are passed over.  Return how many it was sent to."
     nil))
 
 (defmacro porter--socket-call (id &rest body)
-  "Run BODY, which calls a function of the user for WebSocket ID."
+  "Run BODY, a call of the user's function for WebSocket ID."
   (declare (indent 1))
   `(let ((porter--running ,id))
      (catch 'close-connection

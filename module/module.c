@@ -241,6 +241,13 @@ static bool get_limits(emacs_env *env, emacs_value vector, struct limits *limits
     return !lisp_failed(env);
 }
 
+static void free_strings(char **strings)
+{
+    for (char **each = strings; each && *each; each++)
+        free(*each);
+    free(strings);
+}
+
 /* A NULL-ended array of C strings from a vector; NULL for an empty one, or on a signal. */
 static char **get_strings(emacs_env *env, emacs_value vector)
 {
@@ -357,13 +364,9 @@ static emacs_value listen_at(emacs_env *env, ptrdiff_t nargs, emacs_value *args,
     free(host);
     free(path);
     if (!server) {
-        for (char **each = hosts; each && *each; each++)
-            free(*each);
-        free(hosts);
+        free_strings(hosts);
         log_free(log);
-        for (char **each = streams; each && *each; each++)
-            free(*each);
-        free(streams);
+        free_strings(streams);
         free(directory);
         return NULL;
     }
@@ -1563,8 +1566,10 @@ static emacs_value set_mime(emacs_env *env, ptrdiff_t nargs, emacs_value *args, 
     (void)data;
     ptrdiff_t len = env->vec_size(env, args[0]);
     char **pairs = get_strings(env, args[0]);
-    if (lisp_failed(env) || !pairs)
+    if (lisp_failed(env) || !pairs) {
+        free_strings(pairs);
         return NULL;
+    }
     mime_release(mime);
     mime = mime_new(pairs, (size_t)len / 2);
     return lisp.t;

@@ -741,6 +741,7 @@ static void compress(struct lookup *lookup)
 /* PATH is a file and open: have it in the form that is wanted.  False when that has to wait. */
 static bool take_file(struct lookup *lookup, const char *path, bool wait)
 {
+    /* NOLINTBEGIN(clang-analyzer-core.UndefinedBinaryOperatorResult): look_at has filled ST. */
     lookup->status = 0;
     lookup->type = mime_type(lookup->entry->mime, path);
     if (lookup->reload && strncmp(lookup->type, "text/html", 9) == 0 &&
@@ -776,6 +777,7 @@ static bool take_file(struct lookup *lookup, const char *path, bool wait)
         return false;
     }
     return true;
+    /* NOLINTEND(clang-analyzer-core.UndefinedBinaryOperatorResult) */
 }
 
 /* For the listing: what the link NAME in LOOKUP's directory leads to. */
