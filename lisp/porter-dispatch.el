@@ -358,10 +358,10 @@ With `debug-on-error' an error enters the debugger first."
     (porter--log server "%s: the handler sent no answer" (porter--describe id))
     (porter--answer-plain id 500 "The handler sent no answer\n"))))
 
-(defun porter--run (id function)
-  "Call FUNCTION with the server of request ID, and see that ID is answered.
+(defun porter--run (id function argument)
+  "Call FUNCTION with the server of request ID and ARGUMENT; see ID answered.
 Called with `inhibit-quit' non-nil; FUNCTION can be quit.  Its value is that of
-a handler."
+a handler.  It is no closure, which would be garbage for every request."
   (let* ((server (aref porter--server-table (logand id 255)))
          (porter--running id)
          (value (catch 'close-connection
@@ -372,7 +372,7 @@ a handler."
                     (let ((signal-hook-function (if porter-show-backtrace
                                                     #'porter--record-backtrace
                                                   signal-hook-function)))
-                      (funcall function server))))))
+                      (funcall function server argument))))))
     (condition-case err
         (porter--handler-returned server id value)
       ;; Such as a head that got too large, or a log that cannot be written.  In a
@@ -383,9 +383,8 @@ a handler."
 
 (defun porter--dispatch (id)
   "Run the handler for request ID."
-  (porter--run id (lambda (server)
-                    (porter--server-run
-                     server (porter--request-make (porter--process-make id))))))
+  (porter--run id #'porter--server-run
+               (porter--request-make (porter--process-make id))))
 
 (defun porter--body-came (id piece)
   "PIECE of the body of request ID has come, a string; nil when it was the last."
@@ -409,11 +408,13 @@ a handler."
 Nothing if the answer is finished."
   (when (eq waiting (gethash id porter--body-functions))
     (unless piece (remhash id porter--body-functions))
-    (porter--run id (lambda (_server)
-                      (let ((value (funcall (porter--body-waiting-function waiting)
-                                            piece)))
-                        ;; Before the end it does not matter what it returns.
-                        (if piece :keep-alive value)))))
+    (porter--run id
+                 (lambda (_server piece)
+                   (let ((value (funcall (porter--body-waiting-function waiting)
+                                         piece)))
+                     ;; Before the end it does not matter what it returns.
+                     (if piece :keep-alive value)))
+                 piece))
   (porter--mod-body-taken id (length piece)))
 
 (defun porter--client-gone (id)
