@@ -81,7 +81,7 @@
 (ert-deftest porter-interactive-c-g-ends-a-runaway-handler ()
   "C-g stops a handler that runs (while t): its client gets 503, the next request is served."
   ;; C-g is a signal here, and TSan holds signals back until the next system call.
-  (when (string-match-p "tsan" (or (getenv "LD_PRELOAD") ""))
+  (when (string-match-p "tsan" (or porter-test-preload ""))
     (ert-skip "ThreadSanitizer delays the signal"))
   (porter-test-with-terminal (terminal "-l" "porter")
     (porter-interactive--ready terminal)

@@ -166,7 +166,7 @@ Nothing more is read from it, but its leaving is seen."
       (child (list "sh" "-c"
                    (concat "ulimit -n 160 && "
                            ;; A sanitizer's runtime is for Emacs, not for the shell.
-                           (let ((preload (getenv "LD_PRELOAD")))
+                           (let ((preload porter-test-preload))
                              (and preload
                                   (format "LD_PRELOAD=%s " (shell-quote-argument preload))))
                            "exec "

@@ -606,9 +606,18 @@ METHOD, TARGET, HEADERS, BODY and SECONDS as in `porter-test-ask'."
 (defconst porter-test-emacs (expand-file-name invocation-name invocation-directory)
   "The Emacs that runs the tests.")
 
-(defconst porter-test-sanitized (and (getenv "LD_PRELOAD") t)
-  "Non-nil when the module is built with a sanitizer.
-Memory that is given back is then kept for a while.")
+(defconst porter-test-preload (getenv "LD_PRELOAD")
+  "The runtime of a sanitizer that the module is built with, or nil.
+Memory that is given back is then kept for a while, and signals may come late.")
+
+;; It is for child Emacsen; other programs, and the thousands a shell may start,
+;; can do without.
+(setenv "LD_PRELOAD" nil)
+
+(defun porter-test-preload-environment (command)
+  "Return what the environment of COMMAND, a list of strings, needs in addition."
+  (and porter-test-preload (equal (car command) porter-test-emacs)
+       (list (concat "LD_PRELOAD=" porter-test-preload))))
 
 (cl-defstruct (porter-test-child (:constructor porter-test--make-child) (:copier nil))
   "A running program and what it has said."
@@ -619,10 +628,7 @@ Memory that is given back is then kept for a while.")
 Return a `porter-test-child', whose buffer gets both outputs."
   (let* ((buffer (generate-new-buffer " *porter-test-child*"))
          (process-environment
-          (append environment
-                  ;; A sanitizer's runtime is for Emacs; other programs, and the
-                  ;; thousands a shell may start, can do without.
-                  (unless (equal (car command) porter-test-emacs) '("LD_PRELOAD"))
+          (append environment (porter-test-preload-environment command)
                   process-environment))
          (process-adaptive-read-buffering nil))
     (porter-test--make-child
@@ -704,6 +710,7 @@ Return (EXIT-STATUS . OUTPUT)."
 (defun porter-test-emacs-command (&rest arguments)
   "Return the command of a child Emacs with Porter on its load path and ARGUMENTS."
   (append (list porter-test-emacs "-Q")
+          (and porter-test-preload '("--eval" "(setenv \"LD_PRELOAD\" nil)"))
           (and porter-test-module-assertions '("--module-assertions"))
           (list "-L" porter-test-lisp-directory "-L" porter-test-directory)
           arguments))
@@ -746,7 +753,7 @@ Return (EXIT-STATUS . OUTPUT)."
 
 (defun porter-test--tmux (terminal &rest arguments)
   "Run tmux for TERMINAL with ARGUMENTS and return its output."
-  (let ((process-environment (append (list "LC_ALL=C.UTF-8" "TMUX=" "TMUX_PANE=" "LD_PRELOAD")
+  (let ((process-environment (append (list "LC_ALL=C.UTF-8" "TMUX=" "TMUX_PANE=")
                                      process-environment))
         (coding-system-for-read 'utf-8-unix)
         (coding-system-for-write 'utf-8-unix))
@@ -768,7 +775,7 @@ Return (EXIT-STATUS . OUTPUT)."
     (porter-test--tmux terminal "new-session" "-d" "-x" "120" "-y" "30"
                        (mapconcat #'shell-quote-argument
                                   `("env" ,(concat "HOME=" directory) "TERM=screen"
-                                    ,(concat "LD_PRELOAD=" (getenv "LD_PRELOAD"))
+                                    ,@(porter-test-preload-environment command)
                                     ,@command)
                                   " "))
     terminal))
