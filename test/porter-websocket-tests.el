@@ -595,8 +595,6 @@ s.sendall(out); print('sent',flush=True); s.recv(1)"
 
 ;;;; Compression
 
-(declare-function zlib-available-p "decompress.c" ())
-
 (ert-deftest porter-websocket-deflate-offers ()
   "RFC 7692 7.1: which offers are taken, and what is answered."
   (porter-test-with-server (server (porter-ws--echo :compress t))
@@ -657,6 +655,44 @@ s.sendall(out); print('sent',flush=True); s.recv(1)"
         (porter-test-write client (porter-ws--frame 1 bytes :rsv 4))
         (should (equal (list 'close code) (seq-take (porter-ws--read client) 2)))
         (porter-test-close client)))))
+
+;;;; A client that others have written
+
+(defconst porter-ws--python
+  "import asyncio, sys, websockets
+async def main():
+    for compression in (None, 'deflate'):
+        async with websockets.connect('ws://127.0.0.1:' + sys.argv[1], max_size=None,
+                                      compression=compression) as ws:
+            for message in ('h\u00e4ll\U0001d11e', b'\\0\\xff', '', b'', 'x' * 200, 'ab' * (8 << 20)):
+                await ws.send(message)
+                assert await ws.recv() == message
+            async def pieces():
+                for piece in ('a' * 1000, 'b' * 100000, 'c'):
+                    yield piece
+            await ws.send(pieces())
+            assert await ws.recv() == 'a' * 1000 + 'b' * 100000 + 'c'
+            await (await ws.ping())
+            await ws.close(4001, 'enough')
+            assert ws.close_code == 4001
+    print('good')
+asyncio.run(main())
+"
+  "What a client in Python does and expects.")
+
+(ert-deftest porter-websocket-python-client ()
+  "The library python3-websockets agrees with us, with and without compression."
+  (let ((python (cl-find-if (lambda (python)
+                              (and (executable-find python)
+                                   (eql 0 (call-process python nil nil nil
+                                                        "-c" "import websockets"))))
+                            '("python3" "/usr/bin/python3"))))
+    (unless python (ert-skip "python3-websockets is not installed"))
+    (porter-test-with-server (server (porter-ws--echo :compress t))
+      (porter-test-with-child (child (list python "-c" porter-ws--python
+                                           (number-to-string (porter-port server))))
+        (porter-test-child-await child "good\\|Error" 60)
+        (should (string-match-p "good" (porter-test-child-output child)))))))
 
 (provide 'porter-websocket-tests)
 ;;; porter-websocket-tests.el ends here
