@@ -26,6 +26,11 @@
 #include <sys/sendfile.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
+
+/* Debian 11's C library is older than the call; its number is the same on every architecture. */
+#if defined __linux__ && !defined SYS_openat2
+#define SYS_openat2 437
+#endif
 #ifndef RESOLVE_CACHED
 #define RESOLVE_CACHED 0x20
 #endif
