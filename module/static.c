@@ -28,7 +28,7 @@
 #include <sys/vfs.h>
 
 /* Debian 11's C library is older than the call; its number is the same on every architecture. */
-#if defined __linux__ && !defined SYS_openat2
+#ifndef SYS_openat2
 #define SYS_openat2 437
 #endif
 #ifndef RESOLVE_CACHED
