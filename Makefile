@@ -104,7 +104,7 @@ sources := $(wildcard module/*.c)
 objects := $(sources:module/%.c=$B/%.o)
 llhttp_objects := $(llhttp_sources:$(LLHTTP_SRC)/%.c=$B/llhttp/%.o)
 # The files that include emacs-module.h; all others link into the C tests and the fuzzers.
-glue := $(filter %/module.o %/lisp.o,$(objects))
+glue := $(filter %/module.o %/lisp.o %/glue.o $B/glue_%.o,$(objects))
 core := $B/core.a
 
 # test/c/NAME-test.c and test/fuzz/NAME-fuzz.c are programs; other files there are helpers of all.

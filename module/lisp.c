@@ -299,6 +299,26 @@ char *lisp_c_string(emacs_env *env, emacs_value string)
     return copy;
 }
 
+void lisp_c_strings_free(char **strings)
+{
+    for (char **each = strings; each && *each; each++)
+        free(*each);
+    free(strings);
+}
+
+char **lisp_c_strings(emacs_env *env, emacs_value vector)
+{
+    ptrdiff_t n = env->vec_size(env, vector);
+    if (lisp_failed(env) || n <= 0)
+        return NULL;
+    char **strings = calloc((size_t)n + 1, sizeof *strings);
+    if (!strings)
+        lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+    for (ptrdiff_t i = 0; strings && i < n && !lisp_failed(env); i++)
+        strings[i] = lisp_c_string(env, env->vec_get(env, vector, i));
+    return strings;
+}
+
 void lisp_signal(emacs_env *env, const char *error, const char *message, emacs_value data)
 {
     if (lisp_failed(env))

@@ -1,4 +1,4 @@
-/* lisp.h - what module.c needs of the emacs_env: strings, symbols, lists, signals.
+/* lisp.h - what the glue needs of the emacs_env: strings, symbols, lists, signals.
  *
  * Thread: Emacs.  Nothing here keeps an env or a value beyond the call, except the global references
  * made once by lisp_init.
@@ -70,12 +70,31 @@ bool lisp_append_string(emacs_env *env, emacs_value string, struct buf *buf);
 /* A C string from a Lisp one, to be freed; NULL on a pending signal.  Nil gives NULL without one. */
 char *lisp_c_string(emacs_env *env, emacs_value string);
 
+/* Those of the vector of strings VECTOR, a NULL last; NULL on a pending signal. */
+char **lisp_c_strings(emacs_env *env, emacs_value vector);
+void lisp_c_strings_free(char **strings);
+
 /* Signal ERROR, a symbol's name, with the data (MESSAGE DATA), or (MESSAGE) when DATA is NULL. */
 void lisp_signal(emacs_env *env, const char *error, const char *message, emacs_value data);
 
 static inline bool lisp_failed(emacs_env *env)
 {
     return env->non_local_exit_check(env) != emacs_funcall_exit_return;
+}
+
+static inline emacs_value lisp_boolean(bool value)
+{
+    return value ? lisp.t : lisp.nil;
+}
+
+static inline emacs_value lisp_car(emacs_env *env, emacs_value list)
+{
+    return env->funcall(env, lisp.car, 1, &list);
+}
+
+static inline emacs_value lisp_cdr(emacs_env *env, emacs_value list)
+{
+    return env->funcall(env, lisp.cdr, 1, &list);
 }
 
 static inline bool lisp_is_nil(emacs_env *env, emacs_value value)
