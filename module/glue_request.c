@@ -82,8 +82,10 @@ static size_t parameter_sources(emacs_env *env, const struct request *request,
 static const char *part_content(emacs_env *env, const struct request *request,
                                 const struct part *part, struct buf *loaded)
 {
-    if (!part->file)
+    if (!part->file) {
+        CHECK(part->off + part->len <= request->body.len);
         return request->body.len ? request->body.data + part->off : "";
+    }
     if (body_file_read(part->file, loaded))
         return loaded->len ? loaded->data : "";
     lisp_signal(env, "porter-error", "Cannot read a part's file", NULL);

@@ -367,6 +367,8 @@ static int read_content(struct multipart *multipart, const char **at, const char
             return 0;
         }
     }
+    if (*at == end)
+        return 0;
     const char *from = *at;
     const char *look = from;
     const char *stop = end;
