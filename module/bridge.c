@@ -309,7 +309,7 @@ static void send_whole(struct bridge *bridge, struct exchange *exchange)
         hand_back_exchange(bridge, exchange, false);
         return;
     }
-    if (UNLIKELY(exchange->interim) || exchange->file.open ||
+    if (UNLIKELY(exchange->interim) || exchange->file.open || turn_is_lent(&bridge->loop->turn) ||
         (!joins && !exchange->direct &&
          !follows(exchange, bridge->written_conn, bridge->written_sequence))) {
         write_chain(bridge); /* what is before it */
@@ -839,6 +839,22 @@ static bool find_revoked(struct bridge *bridge, struct bridge_event *event)
     return false;
 }
 
+/* All that was taken is dealt with.  False when nothing more has come. */
+static bool look_for_more(struct bridge *bridge)
+{
+    struct loop *loop = bridge->loop;
+    if (!queue_filled(&loop->hub.inbox)) {
+        bridge_settle(bridge);
+        loop_turn(loop);
+    }
+    bridge->todo = queue_take(&loop->hub.inbox);
+    if (!bridge->todo.first)
+        return false;
+    /* There is plenty to do: whatever comes next is best read by Emacs itself. */
+    turn_want(&loop->turn);
+    return true;
+}
+
 void bridge_take(struct bridge *bridge, struct bridge_event *event)
 {
     event->kind = BRIDGE_NOTHING;
@@ -856,8 +872,7 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             return;
     }
     if (!bridge->todo.first) {
-        bridge->todo = queue_take(&bridge->loop->hub.inbox);
-        if (!bridge->todo.first)
+        if (!look_for_more(bridge))
             return;
     }
     for (struct item *item; (item = list_pop(&bridge->todo));) {
@@ -935,7 +950,8 @@ bool bridge_end(struct bridge *bridge)
         bell_answer(&bridge->loop->hub.bell);
     bridge->unheard = false;
     if (bridge->todo.first)
-        return true;
+        return true; /* If the keyboard takes long the thread will notice. */
+    turn_return(&bridge->loop->turn);
     bell_rest(&bridge->loop->hub.bell);
     return queue_filled(&bridge->loop->hub.inbox);
 }
@@ -951,7 +967,8 @@ bool bridge_linger(struct bridge *bridge, uint64_t usec)
     while (now_ns() < end) {
         if (queue_filled(&bridge->loop->hub.inbox))
             return true;
-        sched_yield();
+        if (!loop_turn(bridge->loop) || !queue_filled(&bridge->loop->hub.inbox))
+            sched_yield();
     }
     return false;
 }

@@ -660,7 +660,14 @@ static bool zip_answer(struct hub *hub, struct exchange *exchange)
     return false;
 }
 
-void conn_answer(struct hub *hub, struct exchange *exchange)
+/* Is ITEM the answer that is to be sent behind EXCHANGE? */
+static bool is_followed_by(const struct exchange *exchange, const struct item *item)
+{
+    return item && item->kind == ITEM_ANSWER && exchange->next_on_conn &&
+           item == &exchange->next_on_conn->item;
+}
+
+void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *next)
 {
     struct conn *conn = exchange->conn;
     int state = exchange_state(exchange);
@@ -688,6 +695,8 @@ void conn_answer(struct hub *hub, struct exchange *exchange)
         exchange->written = exchange->reply.head.len + exchange->reply.body.len;
     exchange->complete = true;
     conn->write_ms = hub_now(hub);
+    if (is_followed_by(exchange, next))
+        return;
     if (conn->dead)
         die(conn);
     settle(conn);

@@ -66,8 +66,9 @@ struct conn {
 /* Takes FD, an accepted non-blocking socket.  Closes it when memory is out. */
 void conn_open(struct hub *hub, struct server *server, int fd, const struct peer *peer);
 
-/* EXCHANGE is handed back by Emacs: takes it. */
-void conn_answer(struct hub *hub, struct exchange *exchange);
+/* EXCHANGE is handed back by Emacs: takes it.  NEXT is what was handed back behind it, or NULL: answers of one
+ * connection leave in one write. */
+void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *next);
 
 /* What static.c did for EXCHANGE in the pool is done. */
 void conn_completed(struct exchange *exchange);

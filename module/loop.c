@@ -29,17 +29,6 @@
 /* When out of fds or memory: so long until the next try to accept. */
 #define ACCEPT_PAUSE_MS 100
 
-/* From so many requests waiting for Lisp on, the loop takes its time: so long for each of them, at most
- * this long.  See let_gather. */
-#define GATHER_MIN 8
-#define GATHER_USEC 4
-#define GATHER_USEC_MAX 200
-
-/* After requests were handed over the sockets are looked at so many times before the loop waits, if there are
- * so many connections: with them the next request is rarely far, and to be woken costs more. */
-#define SPIN_TURNS 4
-#define SPIN_CONNS 4
-
 /* ---- listeners ---- */
 
 static void on_listener(uv_poll_t *handle, int status, int events);
@@ -344,7 +333,7 @@ static void drain_outbox(struct loop *loop)
     for (struct item *item; (item = list_pop(&items));) {
         switch ((enum item_kind)item->kind) {
         case ITEM_ANSWER:
-            conn_answer(hub, CONTAINER_OF(item, struct exchange, item));
+            conn_answer(hub, CONTAINER_OF(item, struct exchange, item), items.first);
             break;
         case ITEM_PIECE:
             conn_piece(CONTAINER_OF(item, struct piece, item));
@@ -379,35 +368,21 @@ static void on_wake(uv_async_t *async)
 }
 
 /* Before and after each wait: what has gathered goes over, what has come back is taken in. */
-static void turn(struct loop *loop)
+static void trade(struct loop *loop)
 {
     if (queue_filled(&loop->hub.outbox))
         drain_outbox(loop);
     hub_flush(&loop->hub);
 }
 
-/* While Emacs has a backlog nothing is won by being quick: each request that is read alone costs two
- * switches between the threads, and these run where Emacs would.  So let some gather. */
-static void let_gather(struct hub *hub)
-{
-    unsigned waiting = hub->recent ? atomic_load(&hub->recent->queued_count) : 0;
-    if (waiting < GATHER_MIN || atomic_load(&hub->bell.state) != BELL_DRAINING)
-        return;
-    long usec = (long)waiting * GATHER_USEC;
-    struct timespec pause = {0, 1000 * (usec < GATHER_USEC_MAX ? usec : GATHER_USEC_MAX)};
-    nanosleep(&pause, NULL);
-}
-
 static void on_prepare(uv_prepare_t *prepare)
 {
-    struct loop *loop = prepare->data;
-    turn(loop);
-    let_gather(&loop->hub);
+    trade(prepare->data);
 }
 
 static void on_check(uv_check_t *check)
 {
-    turn(check->data);
+    trade(check->data);
 }
 
 /* ---- the thread ---- */
@@ -443,14 +418,8 @@ static void run(void *data)
     struct hub *hub = &loop->hub;
     prctl(PR_SET_TIMERSLACK, 1000);
     while (!atomic_load(&loop->quit)) {
-        uint64_t before = hub->delivered_count;
         uv_run(&hub->uv, UV_RUN_ONCE);
-        if (hub->delivered_count == before || hub->conns_count < SPIN_CONNS)
-            continue;
-        for (int i = 0; i < SPIN_TURNS; i++) {
-            sched_yield();
-            uv_run(&hub->uv, UV_RUN_NOWAIT);
-        }
+        turn_lend(&loop->turn);
     }
     drain_outbox(loop);
     close_all(loop);
@@ -491,6 +460,8 @@ static int init(struct loop *loop)
         goto fail_outbox;
     if ((error = uv_sem_init(&loop->ended, 0)) < 0)
         goto fail_sem;
+    if ((error = turn_init(&loop->turn)) < 0)
+        goto fail_turn;
     if ((error = uv_loop_init(&hub->uv)) < 0)
         goto fail_loop;
     if ((error = uv_async_init(&hub->uv, &loop->wake, on_wake)) < 0)
@@ -513,6 +484,8 @@ static int init(struct loop *loop)
 fail_async:
     uv_loop_close(&hub->uv);
 fail_loop:
+    turn_destroy(&loop->turn);
+fail_turn:
     uv_sem_destroy(&loop->ended);
 fail_sem:
     queue_destroy(&hub->outbox);
@@ -531,6 +504,7 @@ static void uninit(struct loop *loop)
     if (hub->bell.loop_fd >= 0)
         close(hub->bell.loop_fd);
     uv_loop_close(&hub->uv);
+    turn_destroy(&loop->turn);
     uv_sem_destroy(&loop->ended);
     queue_destroy(&hub->outbox);
     queue_destroy(&hub->inbox);
@@ -590,6 +564,7 @@ static bool wait_for(uv_sem_t *sem, unsigned timeout_ms)
 bool loop_stop(struct loop *loop, unsigned timeout_ms)
 {
     atomic_store(&loop->quit, true);
+    turn_return(&loop->turn);
     loop_wake(loop);
     if (!wait_for(&loop->ended, timeout_ms))
         return false;
@@ -597,9 +572,19 @@ bool loop_stop(struct loop *loop, unsigned timeout_ms)
     return true;
 }
 
+bool loop_turn(struct loop *loop)
+{
+    if (!turn_take(&loop->turn))
+        return false;
+    uv_run(&loop->hub.uv, UV_RUN_NOWAIT);
+    turn_give(&loop->turn);
+    return true;
+}
+
 void loop_wake(struct loop *loop)
 {
-    uv_async_send(&loop->wake);
+    if (!turn_is_lent(&loop->turn))
+        uv_async_send(&loop->wake);
 }
 
 static void send_item(struct loop *loop, struct item *item)
@@ -623,6 +608,7 @@ static bool command(struct loop *loop, struct command *command, unsigned timeout
         done = NULL;
     }
     command->done = done;
+    turn_return(&loop->turn);
     send_item(loop, &command->item);
     if (!done || !wait_for(done, timeout_ms))
         return false;

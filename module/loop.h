@@ -6,6 +6,7 @@
 #define PORTER_LOOP_H
 
 #include "static.h"
+#include "turn.h"
 
 /* Commands in the outbox (ITEM_LISTEN is the server itself). */
 struct command {
@@ -25,6 +26,7 @@ struct loop {
     uv_check_t check;
     uv_sem_t ended;
     atomic_bool quit;
+    struct turn turn;
     struct server *servers[LIMIT_SERVERS + 1]; /* by number */
 };
 
@@ -38,7 +40,10 @@ bool loop_stop(struct loop *loop, unsigned timeout_ms);
 /* Thread: Emacs, after loop_stop.  The queues must be empty. */
 void loop_free(struct loop *loop);
 
-/* Thread: Emacs.  Make the loop look at its outbox. */
+/* Thread: Emacs.  Run the loop once without waiting, if it is lent.  False when it is not: the thread runs it. */
+bool loop_turn(struct loop *loop);
+
+/* Thread: Emacs.  Make the loop look at its outbox; what lends it does so anyway. */
 void loop_wake(struct loop *loop);
 
 /* Thread: Emacs.  Takes SERVER; gives it back by ITEM_SERVER_GONE. */

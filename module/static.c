@@ -10,6 +10,7 @@
 #include "listing.h"
 #include "reload.h"
 #include "select.h"
+#include "sigpipe.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -1377,7 +1378,13 @@ static ssize_t send_range(int socket, int fd, uint64_t offset, size_t len)
 {
 #ifdef __linux__
     off_t at = (off_t)offset;
-    return sendfile(socket, fd, &at, len);
+    struct sigpipe hold;
+    sigpipe_hold(&hold);
+    ssize_t n = sendfile(socket, fd, &at, len);
+    int error = errno;
+    sigpipe_release(&hold);
+    errno = error;
+    return n;
 #else
     char block[16 * 1024];
     ssize_t n = pread(fd, block, len < sizeof block ? len : sizeof block, (off_t)offset);

@@ -4,11 +4,10 @@
 
 #include "wake.h"
 
+#include "sigpipe.h"
+
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
-#include <signal.h>
-#include <time.h>
 #include <unistd.h>
 
 /* EAGAIN is success: the pipe holds thousands of unread bells, so Emacs is due to wake anyway.  A
@@ -16,12 +15,15 @@
  * the Lisp process was deleted; its sentinel brings a new bell, which rings when it is installed. */
 static void write_byte(int fd)
 {
+    struct sigpipe hold;
+    ssize_t n;
     if (fd < 0)
         return;
-    ssize_t n;
+    sigpipe_hold(&hold);
     do
         n = write(fd, "!", 1);
     while (n < 0 && errno == EINTR);
+    sigpipe_release(&hold);
 }
 
 void bell_ring_from_loop(struct bell *bell, bool while_draining)
@@ -35,22 +37,8 @@ void bell_ring_from_loop(struct bell *bell, bool while_draining)
 
 void bell_ring_from_emacs(struct bell *bell)
 {
-    /* A batch Emacs dies of SIGPIPE, and the process behind the pipe may just have been deleted. */
-    sigset_t pipe_set;
-    sigset_t old;
-    sigset_t pending;
     atomic_store(&bell->state, BELL_RUNG);
-    sigemptyset(&pipe_set);
-    sigaddset(&pipe_set, SIGPIPE);
-    sigpending(&pending);
-    pthread_sigmask(SIG_BLOCK, &pipe_set, &old);
     write_byte(bell->emacs_fd);
-    if (!sigismember(&pending, SIGPIPE)) {
-        static const struct timespec now = {0, 0};
-        while (sigtimedwait(&pipe_set, NULL, &now) < 0 && errno == EINTR) {
-        }
-    }
-    pthread_sigmask(SIG_SETMASK, &old, NULL);
 }
 
 void bell_answer(struct bell *bell)
