@@ -523,7 +523,7 @@ enum format_status bridge_send_file(struct bridge *bridge, struct exchange *exch
 {
     struct format_context context = context_of(exchange);
     exchange_id id = atomic_load(&exchange->id);
-    if (!static_answer(exchange, source, &context, date(bridge))) {
+    if (!content_answer(exchange, source, &context, date(bridge))) {
         bridge_abort(bridge, exchange);
         return FORMAT_NO_MEMORY;
     }
@@ -930,7 +930,7 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             event->kind = BRIDGE_SERVER_GONE;
             event->id = server->number;
             bridge->servers[server->number] = NULL;
-            static_clear(server);
+            entry_clear(server);
             server_free(server);
         }
         return;
@@ -1062,7 +1062,7 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
                 exchange_free(bridge->slots[i].exchange);
         for (uint32_t i = 0; i < ARRAY_LEN(bridge->servers); i++)
             if (bridge->servers[i]) {
-                static_clear(bridge->servers[i]);
+                entry_clear(bridge->servers[i]);
                 server_free(bridge->servers[i]);
             }
         loop_free(loop);

@@ -10,6 +10,7 @@
 #ifndef PORTER_BRIDGE_H
 #define PORTER_BRIDGE_H
 
+#include "content.h"
 #include "loop.h"
 #include "socket.h"
 

@@ -6,6 +6,8 @@
 
 #include "glue.h"
 
+#include "gzip.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,7 +140,7 @@ GLUE_FUNCTION(fix)
         return NULL;
     }
     if (!lisp_is_nil(env, option[5]))
-        static_compress(&entry->body, &entry->gzip);
+        gzip_shorter(&entry->body, &entry->gzip);
     return enter(env, args[0], entry);
 }
 
@@ -199,7 +201,7 @@ GLUE_FUNCTION(send_file)
         .cache_control = cache_control,
         .fields = &fields,
     };
-    int status = static_open(file, &source);
+    int status = content_open(file, &source);
     if (status) {
         result = lisp_integer(env, status);
         goto out;

@@ -192,3 +192,9 @@ bool gzip_body(const struct buf *in, struct buf *out, atomic_bool *stop)
     gzip_free(gzip);
     return ok;
 }
+
+void gzip_shorter(const struct buf *body, struct buf *out)
+{
+    if (!gzip_body(body, out, NULL) || out->len > body->len - body->len / 10)
+        buf_free(out);
+}

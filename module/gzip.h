@@ -33,6 +33,9 @@ bool gzip_is(const char *bytes, size_t len);
  * STOP may be NULL. */
 bool gzip_body(const struct buf *in, struct buf *out, atomic_bool *stop);
 
+/* BODY, compressed, into the empty OUT, which stays empty when that gains nothing worth it. */
+void gzip_shorter(const struct buf *body, struct buf *out);
+
 /* A body that is compressed piece by piece. */
 struct gzip;
 struct gzip *gzip_new(void); /* NULL when memory is out */

@@ -297,13 +297,13 @@ static void change_entry(struct loop *loop, struct command *command)
 {
     if (command->item.kind == ITEM_RELOAD) {
         if (is_ours(loop, command->server))
-            static_reload(command->server, command->number);
+            entry_reload(command->server, command->number);
     } else if (!is_ours(loop, command->server))
         entry_release(command->entry);
     else if (command->entry)
-        static_enter(command->server, command->entry);
+        entry_enter(command->server, command->entry);
     else
-        static_remove(command->server, command->number);
+        entry_remove(command->server, command->number);
 }
 
 static void carry_out(struct loop *loop, struct command *command)
@@ -402,7 +402,7 @@ static void close_all(struct loop *loop)
         struct server *server = loop->servers[i];
         if (server && server->phase == SERVER_LISTENING) {
             server->phase = SERVER_STOPPING;
-            static_quiet(server);
+            entry_quiet(server);
             close_listeners(server);
         }
     }

@@ -5,7 +5,8 @@
 #ifndef PORTER_LOOP_H
 #define PORTER_LOOP_H
 
-#include "static.h"
+#include "entry.h"
+#include "hub.h"
 #include "turn.h"
 
 /* Commands in the outbox (ITEM_LISTEN is the server itself). */
