@@ -46,7 +46,7 @@ The environment variable PORTER_MODULE comes before this option."
   :risky t
   :package-version '(porter . "1.0"))
 
-(defconst porter-module--abi 1
+(defconst porter-module--abi 2
   "The version of the module's functions that these files call.
 The same number as ABI in module.c.")
 
@@ -66,7 +66,7 @@ The same number as ABI in module.c.")
 (eval-and-compile
   (defconst porter-module--functions
     '((porter--mod-abort id)
-      (porter--mod-alist id)
+      (porter--mod-alist id small)
       (porter--mod-begin usec)
       (porter--mod-bell process)
       (porter--mod-bell-listen path)

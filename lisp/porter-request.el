@@ -56,10 +56,23 @@
 (defconst porter--request-parameters-index
   (porter--request-slot-index 'parameters))
 
+(defconst porter--headers-look 64
+  "After so many requests it is looked whether handlers still want `headers'.")
+
+(defvar porter--headers-wanted 0
+  "So many of the next requests get their slot `headers' at once.
+A handler that looks at it will do so again, and an unbound slot costs more
+than what is in it.")
+
 (defsubst porter--request-make (process)
   "A request for PROCESS."
   (let ((request (copy-sequence porter--request-prototype)))
     (aset request porter--request-process-index process)
+    (unless (eql 0 porter--headers-wanted)
+      (setq porter--headers-wanted (1- porter--headers-wanted))
+      (let ((headers (porter--mod-alist (porter-process-id process) t)))
+        (when headers
+          (aset request porter--request-headers-index headers))))
     request))
 
 (defsubst porter--request-id (request)
@@ -79,8 +92,9 @@ Signal `wrong-type-argument' for anything else."
 (cl-defmethod slot-unbound ((request porter-request) _class slot _function)
   "Fetch the value of SLOT of REQUEST, and keep it there."
   (pcase slot
-    ('headers (aset request porter--request-headers-index
-                    (porter--mod-alist (porter--request-id request))))
+    ('headers (setq porter--headers-wanted porter--headers-look)
+              (aset request porter--request-headers-index
+                    (porter--mod-alist (porter--request-id request) nil)))
     ('body (aset request porter--request-body-index
                  (or (porter--mod-body (porter--request-id request)) "")))
     (_ (cl-call-next-method))))

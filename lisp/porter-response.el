@@ -92,7 +92,7 @@ nil when the client has gone or the answer is finished."
 From then on every `porter-send' leaves at once."
   (porter--mod-flush (porter--id process)))
 
-(defun porter--forget-close-functions (id)
+(defsubst porter--forget-close-functions (id)
   "Answer ID is finished: its client may go."
   (unless (eql 0 (hash-table-count porter--body-functions))
     (remhash id porter--body-functions))

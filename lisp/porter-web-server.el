@@ -429,7 +429,7 @@ A nil, (METHOD . PATH) with the path as sent, the query's parameters, the
 headers, then what a form has."
   (let* ((porter (aref request porter-web-server--porter-index))
          (id (porter--request-id porter))
-         (alist (porter--mod-alist id))
+         (alist (porter--mod-alist id nil))
          (target (or (porter--mod-target id) "/"))
          (mark (string-match "\\?" target))
          (lines (cdr alist))

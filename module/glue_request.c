@@ -126,20 +126,66 @@ static emacs_value part_value(emacs_env *env, const struct request *request,
     return lisp_cons(env, part_text(env, request, part->name), value);
 }
 
-/* Push the parts of REQUEST before LIST, the last first: files, fields, or both. */
-static emacs_value push_parts(emacs_env *env, const struct request *request, bool fields,
-                              bool files, emacs_value list)
+/* Values to make a list of: what is made one by one, and would be consed one by one, costs a call into Emacs
+ * for each.  All begin as {0}. */
+struct values {
+    emacs_value small[24];
+    emacs_value *large; /* instead, from then on */
+    size_t len;
+    size_t capacity; /* of LARGE */
+};
+
+/* Nothing is added while a signal is pending. */
+static void add(emacs_env *env, struct values *values, emacs_value value)
+{
+    if (lisp_failed(env))
+        return;
+    size_t capacity = values->large ? values->capacity : ARRAY_LEN(values->small);
+    if (values->len == capacity) {
+        emacs_value *large = realloc(values->large, 2 * capacity * sizeof *large);
+        if (!large) {
+            lisp_signal(env, "porter-error", "Memory exhausted", NULL);
+            return;
+        }
+        if (!values->large)
+            memcpy(large, values->small, sizeof values->small);
+        values->large = large;
+        values->capacity = 2 * capacity;
+    }
+    (values->large ? values->large : values->small)[values->len++] = value;
+}
+
+/* The list of VALUES, which are empty then; NULL on a pending signal. */
+static emacs_value list_of(emacs_env *env, struct values *values)
+{
+    emacs_value list = NULL;
+    if (!lisp_failed(env))
+        list = lisp_list(env, values->large ? values->large : values->small, values->len);
+    free(values->large);
+    values->large = NULL;
+    values->len = 0;
+    return list;
+}
+
+static void add_pair(emacs_env *env, struct values *values, emacs_value name, emacs_value value)
+{
+    if (!lisp_failed(env))
+        add(env, values, lisp_cons(env, name, value));
+}
+
+/* Add the parts of REQUEST: files, fields, or both. */
+static void add_parts(emacs_env *env, const struct request *request, bool fields, bool files,
+                      struct values *values)
 {
     for (uint32_t i = 0; i < request->parts_len && !lisp_failed(env); i++) {
         const struct part *part = &request->parts[i];
         if (part->is_file ? files : fields)
-            list = lisp_cons(env, part_value(env, request, part), list);
+            add(env, values, part_value(env, request, part));
     }
-    return list;
 }
 
-/* Push ("name" . "value") for each pair of SOURCE before LIST, the last first. */
-static emacs_value push_pairs(emacs_env *env, const struct iovec *source, emacs_value list)
+/* Add ("name" . "value") for each pair of SOURCE. */
+static void add_pairs(emacs_env *env, const struct iovec *source, struct values *values)
 {
     const char *at = source->iov_base;
     struct pair pair;
@@ -150,17 +196,9 @@ static emacs_value push_pairs(emacs_env *env, const struct iovec *source, emacs_
         if (++count > LIMIT_PARAMETERS)
             lisp_signal(env, "porter-error", "Too many parameters",
                         lisp_integer(env, LIMIT_PARAMETERS));
-        list = lisp_cons(env,
-                         lisp_cons(env, decoded_text(env, pair.name, pair.name_len, true),
-                                   decoded_text(env, pair.value, pair.value_len, true)),
-                         list);
+        add_pair(env, values, decoded_text(env, pair.name, pair.name_len, true),
+                 decoded_text(env, pair.value, pair.value_len, true));
     }
-    return list;
-}
-
-static emacs_value nreverse(emacs_env *env, emacs_value list)
-{
-    return lisp_failed(env) ? NULL : env->funcall(env, lisp.nreverse, 1, &list);
 }
 
 static const char method_doc[] = "The method of request ID, a keyword such as `:GET'.";
@@ -204,13 +242,13 @@ GLUE_FUNCTION(parameters)
     struct iovec sources[2];
     size_t n = parameter_sources(env, request, sources);
     bool form = !lisp_is_nil(env, args[1]);
-    emacs_value list = lisp.nil;
+    struct values values = {0};
     for (size_t i = 0; i < n; i++)
         if (form == (sources[i].iov_base == request->body.data))
-            list = push_pairs(env, &sources[i], list);
+            add_pairs(env, &sources[i], &values);
     if (form)
-        list = push_parts(env, request, true, false, list);
-    return nreverse(env, list);
+        add_parts(env, request, true, false, &values);
+    return list_of(env, &values);
 }
 
 /* Is the encoded NAME of LEN bytes the decoded string WANTED? */
@@ -303,44 +341,38 @@ GLUE_FUNCTION(headers)
     bool trailers = !lisp_is_nil(env, args[1]);
     uint32_t from = trailers ? request->header_len : 0;
     uint32_t to = trailers ? request->fields_len : request->header_len;
-    emacs_value list = lisp.nil;
-    while (to > from && !lisp_failed(env)) {
-        const struct field *field = &request->fields[--to];
-        list = lisp_cons(env,
-                         lisp_cons(env, span_text(env, request, field->name),
-                                   span_text(env, request, field->value)),
-                         list);
+    struct values values = {0};
+    for (; from < to && !lisp_failed(env); from++) {
+        const struct field *field = &request->fields[from];
+        add_pair(env, &values, span_text(env, request, field->name),
+                 span_text(env, request, field->value));
     }
-    return list;
+    return list_of(env, &values);
 }
 
-static const char alist_doc[] = "The `headers' slot of request ID: (METHOD . PATH), the "
-                                "parameters, then (:NAME . VALUE) lines.";
+static const char alist_doc[] =
+    "The `headers' slot of request ID: (METHOD . PATH), the parameters, then (:NAME . VALUE) "
+    "lines.\n"
+    "With SMALL non-nil, nil instead when it has a body.\n\n(fn ID SMALL)";
 GLUE_FUNCTION(alist)
 {
     const struct request *request = glue_request(env, args[0]);
-    if (!request)
+    if (!request || (request->body_bytes && !lisp_is_nil(env, args[1])))
         return lisp.nil;
     struct iovec sources[2];
+    struct values values = {0};
     size_t n = parameter_sources(env, request, sources);
-    emacs_value list = lisp.nil;
-    for (uint32_t i = request->header_len; i > 0 && !lisp_failed(env); i--) {
-        const struct field *field = &request->fields[i - 1];
-        emacs_value name = lisp_field_keyword(env, request_at(request, field->name),
-                                              field->name.len);
-        list = lisp_cons(env, lisp_cons(env, name, span_text(env, request, field->value)), list);
-    }
-    emacs_value pairs = lisp.nil;
+    add_pair(env, &values, lisp.methods[request->method], path_text(env, request));
     for (size_t i = 0; i < n; i++)
-        pairs = push_pairs(env, &sources[i], pairs);
-    pairs = push_parts(env, request, true, true, pairs);
-    /* PAIRS has the last first: moved over one by one they come out in order. */
-    while (!lisp_failed(env) && !lisp_is_nil(env, pairs)) {
-        list = lisp_cons(env, env->funcall(env, lisp.car, 1, &pairs), list);
-        pairs = env->funcall(env, lisp.cdr, 1, &pairs);
+        add_pairs(env, &sources[i], &values);
+    add_parts(env, request, true, true, &values);
+    for (uint32_t i = 0; i < request->header_len && !lisp_failed(env); i++) {
+        const struct field *field = &request->fields[i];
+        add_pair(env, &values,
+                 lisp_field_keyword(env, request_at(request, field->name), field->name.len),
+                 span_text(env, request, field->value));
     }
-    return lisp_cons(env, lisp_cons(env, lisp.methods[request->method], path_text(env, request)),
-                     list);
+    return list_of(env, &values);
 }
 
 static const char body_doc[] =
@@ -388,7 +420,9 @@ GLUE_FUNCTION(files)
     const struct request *request = glue_request(env, args[0]);
     if (!request)
         return lisp.nil;
-    return nreverse(env, push_parts(env, request, false, true, lisp.nil));
+    struct values values = {0};
+    add_parts(env, request, false, true, &values);
+    return list_of(env, &values);
 }
 
 static const char keep_file_doc[] =
@@ -454,7 +488,7 @@ static const struct glue_function functions[] = {
     {"porter--mod-parameter", 2, parameter, parameter_doc},
     {"porter--mod-header", 2, header, header_doc},
     {"porter--mod-headers", 2, headers, headers_doc},
-    {"porter--mod-alist", 1, alist, alist_doc},
+    {"porter--mod-alist", 2, alist, alist_doc},
     {"porter--mod-body", 1, body, body_doc},
     {"porter--mod-body-streams", 1, body_streams, body_streams_doc},
     {"porter--mod-body-taken", 2, body_taken, body_taken_doc},

@@ -122,7 +122,7 @@ bool lisp_init(emacs_env *env)
     lisp.cons = symbol(env, "cons");
     lisp.car = symbol(env, "car");
     lisp.cdr = symbol(env, "cdr");
-    lisp.nreverse = symbol(env, "nreverse");
+    lisp.list = symbol(env, "list");
     lisp.intern_soft = symbol(env, "intern-soft");
     lisp.make_symbol = symbol(env, "make-symbol");
     lisp.format = symbol(env, "format");
@@ -178,10 +178,7 @@ emacs_value lisp_integer(emacs_env *env, intmax_t n)
 
 emacs_value lisp_list(emacs_env *env, const emacs_value *elements, size_t n)
 {
-    emacs_value list = lisp.nil;
-    while (n > 0)
-        list = lisp_cons(env, elements[--n], list);
-    return list;
+    return env->funcall(env, lisp.list, (ptrdiff_t)n, (emacs_value *)elements);
 }
 
 /* Before Emacs 28 the only way to a unibyte string leads over a multibyte one. */

@@ -23,7 +23,7 @@ struct lisp {
     emacs_value cons;
     emacs_value car;
     emacs_value cdr;
-    emacs_value nreverse;
+    emacs_value list;
     emacs_value intern_soft;
     emacs_value make_symbol;
     emacs_value format;

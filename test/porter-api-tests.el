@@ -403,6 +403,29 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
       (eq (slot-value request 'headers) (slot-value request 'headers))
     (should (eq t (ask "/")))))
 
+;; Once somebody has looked at the slot it is filled beforehand for a while.
+(ert-deftest porter-api-headers-of-each-request ()
+  "Whatever was asked before, the slot `headers' is that of its request, forms and all."
+  (let (look)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (porter-test-answer
+                   request (if look
+                               (cdr (assoc "n" (slot-value request 'headers)))
+                             "not looked"))))
+      (porter-test-with-client (client server)
+        (dotimes (i 300)
+          (setq look (/= 1 (% i 3)))
+          (let ((n (number-to-string i)))
+            (should (equal (if look n "not looked")
+                           (porter-test-response-body
+                            (if (= 0 (% i 5))
+                                (porter-test-ask
+                                 client "POST" "/"
+                                 '(("Content-Type" . "application/x-www-form-urlencoded"))
+                                 (concat "n=" n))
+                              (porter-test-ask client "GET" (concat "/?n=" n))))))))))))
+
 (ert-deftest porter-api-request-with-slots ()
   "The slots can be read by `with-slots' and `oref', and `context' be set."
   (porter-api-with-request (request)
