@@ -208,15 +208,15 @@ static void die(struct conn *conn)
 
 /* All answers are out, or will never be: close in a way that lets the client read the last one.  With
  * bytes unread a plain close would send a reset, and that may overtake the answer
- * (RFC 9112 section 9.6). */
-static void end(struct conn *conn)
+ * (RFC 9112 section 9.6).  If one was ANSWERED just now, more may be on its way. */
+static void end(struct conn *conn, bool answered)
 {
     die(conn);
     if (conn->first)
         return;
     conn->dead = false;
     char byte;
-    bool unread = conn->refused || conn->stash.len || conn->current ||
+    bool unread = answered || conn->refused || conn->stash.len || conn->current ||
                   (conn->socket && conn->socket->failed) ||
                   recv(conn->fd, &byte, 1, MSG_DONTWAIT | MSG_PEEK) > 0;
     if (conn->eof || !unread) {
@@ -277,7 +277,7 @@ static bool first_is_out(struct conn *conn)
     if (!conn->first)
         conn->held = false;
     if (close)
-        end(conn);
+        end(conn, true);
     return !close;
 }
 
@@ -1248,7 +1248,7 @@ static void step_socket(struct conn *conn)
         return;
     if (socket->phase == SOCKET_OVER && !socket->exchange->pieces.first) {
         conn->refused = true; /* after an error the client may be in the middle of a message */
-        end(conn);
+        end(conn, false);
     } else if (conn->eof)
         die(conn);
 }
@@ -1274,7 +1274,7 @@ static void step(struct conn *conn)
         }
         if (!conn->first && !conn->dead && !conn->lingering) {
             if (conn->closing)
-                end(conn);
+                end(conn, false);
             else if (conn->eof && !conn->storing)
                 conn->dead = true; /* also with half a request: nobody waits for its answer */
         }

@@ -415,6 +415,29 @@ arrives in two pieces."
       (porter-test-should-close client)
       (should (= calls 1)))))
 
+;; Where a reset throws away what the client has not read, the answer is lost with it.
+(ert-deftest porter-http1-9112-9.6-close-is-no-reset ()
+  "RFC 9112 9.6: what comes behind Connection: close does not break the connection off."
+  (let ((calls 0))
+    (porter-test-with-server (server (lambda (request)
+                                       (cl-incf calls)
+                                       (porter-test-hello request)))
+      (porter-test-with-client (client server)
+        (cl-flet ((open-p () (= 1 (plist-get (porter-server-statistics server) :connections))))
+          (porter-test-hold client)
+          (porter-test-write client
+                             "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+          (porter-test-wait (lambda () (= calls 1)) 3 "The request is not handled")
+          (dotimes (_ 5)
+            (porter-test-pause 0.02)
+            (should (open-p))
+            (porter-test-write client porter-http1--hello))
+          (porter-test-unhold client)
+          (should (porter-test-says-close-p (porter-test-read client)))
+          (porter-test-should-close client)
+          (porter-test-wait (lambda () (not (open-p))) 1 "The connection stays")
+          (should (= calls 1)))))))
+
 (ert-deftest porter-http1-9112-9.6-close-by-the-handler ()
   "A handler's Connection: close ends the connection after the answer."
   (porter-http1--with (client (lambda (request)
