@@ -211,7 +211,13 @@ Each is (NAME (content . BYTES) (filename . STRING) (content-type . STRING)
 FILE is a temporary file, deleted like that of `porter-request-body-file'.
 The file name is as the client sent it, do not trust it.  It is \"\" when the
 user chose no file."
-  (porter--mod-files (porter--id request)))
+  (porter--mod-parts (porter--id request) t))
+
+(defun porter-request-parts (request)
+  "All parts of the multipart form that is REQUEST's body, in order.
+Each is as from `porter-request-files', also those that are no files: their
+file name is nil.  So this tells what type the client said a parameter has."
+  (porter--mod-parts (porter--id request) nil))
 
 (defun porter-request-keep-file (request file)
   "Do not delete FILE, a temporary file of REQUEST; return FILE.

@@ -97,25 +97,26 @@ static emacs_value part_text(emacs_env *env, const struct request *request, stru
     return lisp_text(env, request_text_at(request, span), span.len);
 }
 
-/* (NAME . VALUE), or (NAME (content . BYTES) (filename . F) (content-type . T)), with (file . F)
- * instead of the content when that is in a file. */
+/* (NAME . VALUE) when BARE, else (NAME (content . BYTES) (filename . F) (content-type . T) (size . N)), with
+ * (file . F) instead of the content when that is in a file. */
 static emacs_value part_value(emacs_env *env, const struct request *request,
-                              const struct part *part)
+                              const struct part *part, bool bare)
 {
     struct buf loaded = {0};
     emacs_value value = lisp.nil;
     const char *content = "";
-    if (!part->is_file || !part->file)
+    if (bare || !part->file)
         content = part_content(env, request, part, &loaded);
-    if (content && !part->is_file) {
+    if (content && bare) {
         value = lisp_text(env, content, (size_t)part->len);
     } else if (content) {
+        emacs_value name = part->is_file ? part_text(env, request, part->filename) : lisp.nil;
         emacs_value type = part->has_type ? part_text(env, request, part->type) : lisp.nil;
         emacs_value where = part->file ? lisp_text(env, part->file->path, strlen(part->file->path))
                                        : lisp_bytes(env, content, (size_t)part->len);
         emacs_value elements[] = {
             lisp_cons(env, env->intern(env, part->file ? "file" : "content"), where),
-            lisp_cons(env, env->intern(env, "filename"), part_text(env, request, part->filename)),
+            lisp_cons(env, env->intern(env, "filename"), name),
             lisp_cons(env, env->intern(env, "content-type"), type),
             lisp_cons(env, env->intern(env, "size"), lisp_integer(env, (intmax_t)part->len))};
         value = lisp_list(env, elements, ARRAY_LEN(elements));
@@ -180,7 +181,7 @@ static void add_parts(emacs_env *env, const struct request *request, bool fields
     for (uint32_t i = 0; i < request->parts_len && !lisp_failed(env); i++) {
         const struct part *part = &request->parts[i];
         if (part->is_file ? files : fields)
-            add(env, values, part_value(env, request, part));
+            add(env, values, part_value(env, request, part, !part->is_file));
     }
 }
 
@@ -414,14 +415,19 @@ GLUE_FUNCTION(body_file)
     return lisp_text(env, request->body_file->path, strlen(request->body_file->path));
 }
 
-static const char files_doc[] = "The parts of request ID that are files, in order.";
-GLUE_FUNCTION(files)
+static const char parts_doc[] =
+    "The parts of request ID, in order, each with all that is known of it.\n"
+    "Only those that are files if FILES is non-nil.\n\n(fn ID FILES)";
+GLUE_FUNCTION(parts)
 {
     const struct request *request = glue_request(env, args[0]);
     if (!request)
         return lisp.nil;
+    bool files = !lisp_is_nil(env, args[1]);
     struct values values = {0};
-    add_parts(env, request, false, true, &values);
+    for (uint32_t i = 0; i < request->parts_len && !lisp_failed(env); i++)
+        if (request->parts[i].is_file || !files)
+            add(env, &values, part_value(env, request, &request->parts[i], false));
     return list_of(env, &values);
 }
 
@@ -493,7 +499,7 @@ static const struct glue_function functions[] = {
     {"porter--mod-body-streams", 1, body_streams, body_streams_doc},
     {"porter--mod-body-taken", 2, body_taken, body_taken_doc},
     {"porter--mod-body-file", 1, body_file, body_file_doc},
-    {"porter--mod-files", 1, files, files_doc},
+    {"porter--mod-parts", 2, parts, parts_doc},
     {"porter--mod-keep-file", 2, keep_file, keep_file_doc},
     {"porter--mod-remote", 1, remote, remote_doc},
     {"porter--mod-network-has", 2, network_has, network_has_doc},

@@ -36,7 +36,7 @@
 (require 'porter)
 
 (declare-function porter-mount "porter")
-(declare-function porter-request-files "porter-request")
+(declare-function porter-request-parts "porter-request")
 (declare-function porter-web-socket-connect "porter")
 (declare-function porter-web-socket-send "porter")
 (declare-function porter-with-authentication "porter")
@@ -134,21 +134,15 @@ Vectors are arrays, alists with symbols objects, nil is null."
   (porter-fixture--send-json request
                              (porter-fixture--pairs (porter-fixture--parameters request))))
 
-(defun porter-fixture--part (name value)
-  "Describe the part NAME with VALUE, a string or the alist of a file."
-  (let* ((field (lambda (key) (and (consp value) (cdr (assq key value)))))
-         (content (cond ((stringp value)
-                         (if (multibyte-string-p value)
-                             (encode-coding-string value 'utf-8-unix)
-                           value))
-                        ((funcall field 'content))
-                        ((funcall field 'file)
-                         (with-temp-buffer
-                           (set-buffer-multibyte nil)
-                           (insert-file-contents-literally (funcall field 'file))
-                           (buffer-string)))
-                        (t ""))))
-    `((name . ,name)
+(defun porter-fixture--part (part)
+  "Describe PART, one of `porter-request-parts'."
+  (let* ((field (lambda (key) (cdr (assq key (cdr part)))))
+         (content (or (funcall field 'content)
+                      (with-temp-buffer
+                        (set-buffer-multibyte nil)
+                        (insert-file-contents-literally (funcall field 'file))
+                        (buffer-string)))))
+    `((name . ,(car part))
       (filename . ,(funcall field 'filename))
       (type . ,(funcall field 'content-type))
       (len . ,(length content))
@@ -158,8 +152,7 @@ Vectors are arrays, alists with symbols objects, nil is null."
   "Answer REQUEST with a description of its parts."
   (porter-fixture--send-json
    request
-   (vconcat (mapcar (lambda (pair) (porter-fixture--part (car pair) (cdr pair)))
-                    (porter-fixture--parameters request)))))
+   (vconcat (mapcar #'porter-fixture--part (porter-request-parts request)))))
 
 (defun porter-fixture-stream (request)
   "Answer REQUEST in pieces."
@@ -179,8 +172,14 @@ Vectors are arrays, alists with symbols objects, nil is null."
   :keep-alive)
 
 (defun porter-fixture-status (request)
-  "Answer REQUEST with the status that it names."
-  (porter-respond (slot-value request 'process) (porter-fixture--number request "code") nil ""))
+  "Answer REQUEST with the status that it names, and with the fields that go with it."
+  (let ((code (porter-fixture--number request "code")))
+    (porter-respond (slot-value request 'process) code
+                    (pcase code
+                      (401 '(("WWW-Authenticate" . "Basic realm=\"status\"")))
+                      (405 '(("Allow" . "POST")))
+                      (426 '(("Upgrade" . "websocket") ("Connection" . "Upgrade"))))
+                    "")))
 
 (defun porter-fixture-cookies (request)
   "Answer REQUEST with its cookies."
@@ -203,7 +202,7 @@ Vectors are arrays, alists with symbols objects, nil is null."
 
 (defun porter-fixture-features ()
   "Return the names of the optional parts that this Porter has."
-  (append (and (fboundp 'porter-request-files) '("multipart"))
+  (append (and (fboundp 'porter-request-parts) '("multipart"))
           (and (fboundp 'porter-mount) '("static"))
           (and (fboundp 'porter-web-socket-connect) '("websocket"))
           (and (fboundp 'porter-with-authentication) '("basic"))))
@@ -268,7 +267,8 @@ Vectors are arrays, alists with symbols objects, nil is null."
   (let ((server (apply #'porter-start (porter-fixture-handlers) (or port 0) nil
                        network-args)))
     (when (fboundp 'porter-mount)
-      (setq porter-fixture-directory (porter-fixture--tree))
+      (unless porter-fixture-directory
+        (setq porter-fixture-directory (porter-fixture--tree)))
       (add-hook 'kill-emacs-hook #'porter-fixture--clean)
       (porter-mount server "/static/" porter-fixture-directory))
     server))
@@ -279,12 +279,20 @@ Vectors are arrays, alists with symbols objects, nil is null."
     (delete-directory porter-fixture-directory t)
     (setq porter-fixture-directory nil)))
 
+(defconst porter-fixture-timeouts '(:head-timeout 3 :body-timeout 3 :idle-timeout 6)
+  "Short, so that cases that wait for them end soon.")
+
 (defun porter-fixture-batch ()
-  "Start the application, say where, and serve until killed."
-  (let ((server (porter-fixture-start
-                 (string-to-number (or (getenv "PORTER_FIXTURE_PORT") "0"))
-                 ;; Short, so that cases that wait for them end soon.
-                 :head-timeout 3 :body-timeout 3 :idle-timeout 6)))
+  "Start the application, say where, and serve until killed.
+On a socket file as well, if PORTER_FIXTURE_SOCKET names one."
+  (let ((server (apply #'porter-fixture-start
+                       (string-to-number (or (getenv "PORTER_FIXTURE_PORT") "0"))
+                       porter-fixture-timeouts))
+        (socket (getenv "PORTER_FIXTURE_SOCKET")))
+    (when socket
+      (apply #'porter-fixture-start socket
+             :family 'local :allowed-hosts '("localhost" "127.0.0.1" "[::1]")
+             porter-fixture-timeouts))
     ;; Not `princ': standard output waits in a buffer when it is a pipe.
     (message "FEATURES %s\nPORT %d"
              (mapconcat #'identity (porter-fixture-features) " ")

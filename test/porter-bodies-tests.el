@@ -55,18 +55,19 @@ SPEC is (SERVER DIRECTORY FUNCTION &rest ARGS)."
 
 (ert-deftest porter-bodies-form-with-files ()
   "Fields are strings in headers, files are alists."
-  (let (headers files param missing form raw)
+  (let (headers files parts param missing form raw)
     (porter-test-with-server
         (server (lambda (request)
                   (setq headers (slot-value request 'headers)
                         files (porter-request-files request)
+                        parts (porter-request-parts request)
                         param (porter-request-param request "title")
                         missing (porter-request-param request "f" 'none)
                         form (porter-request-form request)
                         raw (porter-request-body request))
                   (porter-test-answer request "ok")))
       (let ((body (porter-bodies--form
-                   (porter-bodies--part "name=\"title\"" "Grüße")
+                   (porter-bodies--part "name=\"title\"" "Grüße" "text/x; a=b")
                    (porter-bodies--part "name=\"f\"; filename=\"名前.txt\"" "a\r\nb" "text/plain")
                    (porter-bodies--part "name=\"empty\"; filename=\"\"" ""))))
         (should (equal 200 (porter-test-response-status
@@ -80,6 +81,9 @@ SPEC is (SERVER DIRECTORY FUNCTION &rest ARGS)."
                                 (content-type . "text/plain") (size . 4))
                                ("empty" (content . "") (filename . "")
                                 (content-type) (size . 0)))))
+        (should (equal parts `(("title" (content . ,(encode-coding-string "Grüße" 'utf-8))
+                                (filename) (content-type . "text/x; a=b") (size . 7))
+                               ,@files)))
         (should (equal (butlast headers (- (length headers) 5))
                        `((:POST . "/x") ("q" . "1") ("title" . "Grüße") ,@files)))))))
 

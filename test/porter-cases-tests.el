@@ -55,11 +55,23 @@
 (defvar porter-cases--fixture nil
   "The child Emacs that runs the application: (CHILD PORT FEATURES).")
 
+(defvar porter-cases--directory nil
+  "The directory with the socket file that the application listens on as well.")
+
+(defun porter-cases--socket ()
+  "Return the name of that socket file."
+  (unless porter-cases--directory
+    (setq porter-cases--directory (file-name-as-directory (make-temp-file "porter-cases" t))))
+  (concat porter-cases--directory "socket"))
+
 (defun porter-cases--stop ()
   "End the application."
   (when porter-cases--fixture
     (porter-test-child-kill (car porter-cases--fixture))
-    (setq porter-cases--fixture nil)))
+    (setq porter-cases--fixture nil))
+  (when porter-cases--directory
+    (delete-directory porter-cases--directory t)
+    (setq porter-cases--directory nil)))
 
 (add-hook 'kill-emacs-hook #'porter-cases--stop)
 
@@ -70,7 +82,8 @@
     (porter-cases--stop)
     (let ((child (porter-test-spawn
                   (porter-test-emacs-command "--batch" "-l" "fixture-app"
-                                             "-f" "porter-fixture-batch"))))
+                                             "-f" "porter-fixture-batch")
+                  (list (concat "PORTER_FIXTURE_SOCKET=" (porter-cases--socket))))))
       ;; Known before it answers, so that it is ended also if it never does.
       (setq porter-cases--fixture (list child nil nil))
       (setq porter-cases--fixture
@@ -147,6 +160,7 @@ A negative lookahead over the whole string is understood: (?!.*X)."
 (cl-defstruct (porter-cases--run (:constructor porter-cases--make-run) (:copier nil))
   "A case under way and what was seen."
   case port
+  (split nil)                           ; how the bytes are cut, see `porter-cases--cut'
   (connections nil)                     ; alist of name and client
   (current "main")
   (responses nil)                       ; in order of reading, last first
@@ -169,9 +183,26 @@ A negative lookahead over the whole string is understood: (?!.*X)."
   "Return the current client of RUN, opened if need be."
   (let ((name (porter-cases--run-current run)))
     (or (cdr (assoc name (porter-cases--run-connections run)))
-        (let ((client (porter-test-open (porter-cases--run-port run))))
+        ;; Only on a socket of the local family small pieces stay apart before Emacs 29.
+        (let ((client (porter-test-open (if (porter-cases--run-split run)
+                                            (porter-cases--socket)
+                                          (porter-cases--run-port run)))))
           (push (cons name client) (porter-cases--run-connections run))
           client))))
+
+(defun porter-cases--write-cut (client bytes split)
+  "Send BYTES over CLIENT in pieces.
+SPLIT is their size, or (at N) for one cut behind the first N bytes."
+  (let ((at 0) (end (length bytes)) next)
+    (while (and (< at end) (not (porter-test-closed-p client)))
+      (setq next (min end (if (consp split)
+                              (if (= at 0) (max 1 (cadr split)) end)
+                            (+ at split))))
+      (porter-test-write client (substring bytes at next))
+      ;; A moment for the server, so that it sees what has come so far alone.
+      (when (< next end)
+        (accept-process-output (porter-test-client-process client) 0))
+      (setq at next))))
 
 (defun porter-cases--drop (run how)
   "End the current connection of RUN by calling HOW."
@@ -221,10 +252,13 @@ Interim ones are set apart and, unless INTERIM-COUNTS, read on."
     ("raw"
      (let ((bytes (porter-cases--subst run (porter-cases--get "raw" step)))
            (split (porter-cases--get "split" step)))
-       (if split
-           (porter-test-write-slowly (porter-cases--client run) bytes split
-                                     (/ (porter-cases--get "split_ms" step 1) 1000.0))
-         (porter-test-write (porter-cases--client run) bytes))))
+       (cond (split
+              (porter-test-write-slowly (porter-cases--client run) bytes split
+                                        (/ (porter-cases--get "split_ms" step 1) 1000.0)))
+             ((porter-cases--run-split run)
+              (porter-cases--write-cut (porter-cases--client run) bytes
+                                       (porter-cases--run-split run)))
+             (t (porter-test-write (porter-cases--client run) bytes)))))
     ("repeat"
      (let ((bytes (porter-cases--subst run (porter-cases--get "repeat" step)))
            (client (porter-cases--client run))
@@ -397,9 +431,13 @@ Interim ones are set apart and, unless INTERIM-COUNTS, read on."
           (setf (porter-cases--run-end run) (porter-test-now)))
         (setf (porter-cases--run-closed run) t)))))
 
-(defun porter-cases--perform (case port)
-  "Run CASE against PORT; return a list of problems, nil when all is well."
-  (let* ((run (porter-cases--make-run :case case :port port))
+(defvar porter-cases--calm 0.05
+  "Seconds after which a connection that should stay open is taken for one.")
+
+(defun porter-cases--perform (case port &optional split)
+  "Run CASE against PORT; return a list of problems, nil when all is well.
+SPLIT says how the bytes are cut, see `porter-cases--write-cut'."
+  (let* ((run (porter-cases--make-run :case case :port port :split split))
          (alternatives (porter-cases--alternatives case))
          (lengths (mapcar (lambda (e) (length (porter-cases--get "statuses" e))) alternatives))
          (counting (cl-some (lambda (e) (or (assoc "called" e) (assoc "not_called" e)))
@@ -440,7 +478,7 @@ Interim ones are set apart and, unless INTERIM-COUNTS, read on."
                                                   (not (member "open" finals))
                                                   (not (member "any" finals))))
                                          patient
-                                       0.05))
+                                       porter-cases--calm))
             (when counting
               (setf (porter-cases--run-called run) (- (porter-cases--count port) before)))
             (let ((judge (lambda () (mapcar (lambda (e) (porter-cases--judge run e))
@@ -478,6 +516,58 @@ Interim ones are set apart and, unless INTERIM-COUNTS, read on."
           (ert-fail (list (porter-cases--get "why" case)
                           :rfc (porter-cases--get "rfc" case)
                           :problems problems)))))))
+
+;;;; The same in pieces
+
+(defun porter-cases--all ()
+  "Return all cases."
+  (apply #'append
+         (mapcar #'porter-cases--read
+                 (directory-files (expand-file-name "vectors" porter-test-directory) t
+                                  "\\.jsonl\\'"))))
+
+(defun porter-cases--cuttable-p (case)
+  "Return the number of bytes of CASE, or nil if it is long or waits on purpose."
+  (let ((bytes 0) (good t))
+    (cl-map nil (lambda (step)
+                  (setq bytes (+ bytes (length (porter-cases--get "raw" step ""))))
+                  (when (or (assoc "repeat" step) (assoc "split" step) (assoc "sleep_ms" step)
+                            (assoc "reset" step) (assoc "capture" step))
+                    (setq good nil)))
+             (porter-cases--get "send" case))
+    (and good (< bytes 2500) (not (assoc "timeout_ms" case)) bytes)))
+
+(defun porter-cases--cut (splits)
+  "Run all cases that are short, cut in each way that SPLITS, of their length, returns.
+Fail with what went differently."
+  (pcase-let ((`(,_child ,port ,_features) (porter-cases--fixture))
+              (porter-cases--calm 0.002)
+              (count 0)
+              (bad nil))
+    (dolist (case (porter-cases--all))
+      (let ((bytes (porter-cases--cuttable-p case)))
+        (dolist (split (and bytes (funcall splits bytes)))
+          (cl-incf count)
+          (let ((problems (porter-cases--perform case port split)))
+            (when problems
+              (push (list (porter-cases--get "id" case) split problems) bad))))))
+    (should (> count 100))
+    (when bad (ert-fail (nreverse bad)))))
+
+(ert-deftest porter-cases-byte-by-byte ()
+  "Cases come out the same when their bytes come one by one."
+  (porter-test-quietly (porter-cases--cut (lambda (_bytes) '(1)))))
+
+(ert-deftest porter-cases-cut-anywhere ()
+  "Cases come out the same wherever their bytes are cut, at some hundred places of each."
+  :tags '(slow)
+  (unless porter-test-slow (ert-skip "PORTER_SLOW is not set"))
+  (porter-test-quietly
+    (porter-cases--cut (lambda (bytes)
+                         (append '(2 3 7)
+                                 (mapcar (lambda (at) (list 'at at))
+                                         (number-sequence 1 (1- bytes)
+                                                          (ceiling bytes 100))))))))
 
 ;;;; One test per case
 
