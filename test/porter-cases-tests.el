@@ -431,7 +431,7 @@ Interim ones are set apart and, unless INTERIM-COUNTS, read on."
           (setf (porter-cases--run-end run) (porter-test-now)))
         (setf (porter-cases--run-closed run) t)))))
 
-(defvar porter-cases--calm 0.05
+(defvar porter-cases--calm 0.02
   "Seconds after which a connection that should stay open is taken for one.")
 
 (defun porter-cases--perform (case port &optional split)
