@@ -714,14 +714,8 @@ enum bridge_sent bridge_frame_send(struct bridge *bridge, struct exchange *excha
 
 struct shared *bridge_frame_share(struct bridge *bridge, int opcode)
 {
-    struct shared *shared = calloc(1, sizeof *shared);
-    if (!shared)
-        return NULL;
     cut_front(&bridge->frame, put_header(&bridge->frame, opcode));
-    shared->bytes = bridge->frame;
-    bridge->frame = (struct buf){0};
-    atomic_store(&shared->count, 1);
-    return shared;
+    return shared_new(&bridge->frame);
 }
 
 enum bridge_sent bridge_shared_send(struct bridge *bridge, struct exchange *exchange,

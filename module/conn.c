@@ -403,7 +403,7 @@ static bool file_has_more(const struct exchange *exchange)
 static bool file_is_next(const struct exchange *exchange)
 {
     return exchange->complete && file_has_more(exchange) && !exchange->pieces.first &&
-           exchange->written == exchange->reply.head.len + exchange->reply.body.len;
+           exchange->written == exchange_ready_bytes(exchange);
 }
 
 /* Collect what the first answers have to say, up to the first that goes on with bytes of a file: then
@@ -423,13 +423,19 @@ static int gather(struct conn *conn, struct iovec *iov, bool *more)
         }
         if (!exchange->complete)
             break;
-        struct buf *parts[] = {&exchange->reply.head, &exchange->reply.body};
+        const struct reply *reply = &exchange->reply;
+        const struct shared_part *content = &exchange->content;
+        const struct iovec parts[] = {
+            {reply->head.data, reply->head.len},
+            {reply->body.data, reply->body.len},
+            {content->len ? content->shared->bytes.data + content->from : NULL, content->len}};
         for (size_t i = 0; i < ARRAY_LEN(parts); i++) {
             if (count == IOVEC_MAX)
                 return count;
-            if (skip < parts[i]->len)
-                iov[count++] = (struct iovec){parts[i]->data + skip, parts[i]->len - skip};
-            skip -= skip < parts[i]->len ? skip : parts[i]->len;
+            size_t len = parts[i].iov_len;
+            if (skip < len)
+                iov[count++] = (struct iovec){(char *)parts[i].iov_base + skip, len - skip};
+            skip -= skip < len ? skip : len;
         }
         if (file_has_more(exchange)) {
             *more = true;
@@ -460,7 +466,7 @@ static bool advance(struct conn *conn, size_t sent)
         }
         if (!exchange->complete)
             return true;
-        size_t left = exchange->reply.head.len + exchange->reply.body.len - exchange->written;
+        size_t left = exchange_ready_bytes(exchange) - exchange->written;
         size_t part = sent < left ? sent : left;
         exchange->written += part;
         sent -= part;
@@ -694,7 +700,7 @@ void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *
         return;
     }
     if (state == EXCHANGE_WRITTEN)
-        exchange->written = exchange->reply.head.len + exchange->reply.body.len;
+        exchange->written = exchange_ready_bytes(exchange);
     exchange->complete = true;
     conn->write_ms = hub_now(hub);
     if (is_followed_by(exchange, next))

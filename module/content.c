@@ -129,8 +129,8 @@ static bool make_parts(struct exchange *exchange, const struct file_source *sour
         struct buf *out = source->content ? &reply->body : &file->segments[i].text;
         if (!buf_append(out, head, (size_t)head_len, SIZE_MAX))
             return false;
-        if (source->content &&
-            !buf_append(out, source->content->data + range->from, (size_t)range->len, SIZE_MAX))
+        if (source->content && !buf_append(out, source->content->bytes.data + range->from,
+                                           (size_t)range->len, SIZE_MAX))
             return false;
         if (!source->content) {
             file->segments[i].from = range->from;
@@ -153,24 +153,20 @@ static bool make_body(struct exchange *exchange, struct file_source *source,
     reply->length = range->len;
     if (*boundary && !make_parts(exchange, source, selection, boundary))
         return false;
+    if (exchange->request.method == METHOD_HEAD || !reply->length)
+        return true;
     if (source->content) {
-        if (!*boundary) {
-            if (range->from)
-                memmove(source->content->data, source->content->data + range->from,
-                        (size_t)range->len);
-            source->content->len = (size_t)range->len;
-            buf_free(&reply->body);
-            reply->body = *source->content;
-            *source->content = (struct buf){0};
-        }
-    } else if (exchange->request.method != METHOD_HEAD && reply->length) {
-        exchange->file.open = true;
-        exchange->file.fd = source->fd;
-        source->fd = -1;
-        if (!*boundary) {
-            exchange->file.offset = range->from;
-            exchange->file.left = range->len;
-        }
+        if (!*boundary)
+            exchange->content = (struct shared_part){shared_hold(source->content),
+                                                     (size_t)range->from, (size_t)range->len};
+        return true;
+    }
+    exchange->file.open = true;
+    exchange->file.fd = source->fd;
+    source->fd = -1;
+    if (!*boundary) {
+        exchange->file.offset = range->from;
+        exchange->file.left = range->len;
     }
     return true;
 }
@@ -227,19 +223,17 @@ bool content_answer(struct exchange *exchange, struct file_source *source,
     content:
         ok = ok && common_fields(reply, source, etag) && content_fields(reply, source) &&
              make_body(exchange, source, &selection, boundary);
-        /* A body in memory is framed with the head; one that follows from the file has its length declared. */
+        /* Parts in memory are the reply's body; other content follows it, and has its length declared. */
         if (ok && reply->body.len)
             ok = format_finish(reply, context, clock) == FORMAT_OK;
         else
             ok = ok && format_stream_start(reply, context, clock) == FORMAT_OK;
-        if (exchange->file.open)
+        if (exchange->file.open || exchange->content.shared)
             reply->body_bytes = reply->length;
         reply->phase = REPLY_DONE;
         break;
     }
     if (source->fd >= 0)
         close(source->fd);
-    if (source->content)
-        buf_free(source->content);
     return ok;
 }

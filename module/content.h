@@ -25,7 +25,7 @@ struct file_source {
     const char *etag;          /* or NULL: made of size and time */
     int status;                /* of an answer with the whole; 0: 200 */
     bool varies;               /* with Accept-Encoding */
-    struct buf *content;       /* the whole, when it is in memory already: taken.  FD is -1 then */
+    struct shared *content; /* the whole, when it is in memory already; or NULL.  FD is -1 then */
 };
 
 /* Open FILE for SOURCE: fd, size and time.  0, or the status that says why not.  Thread: Emacs, and so it does not

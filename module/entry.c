@@ -55,8 +55,8 @@ void entry_release(struct entry *entry)
     free(entry->fallback);
     free(entry->type);
     buf_free(&entry->fields);
-    buf_free(&entry->body);
-    buf_free(&entry->gzip);
+    shared_release(entry->body);
+    shared_release(entry->gzip);
     mime_release(entry->mime);
     root_release(entry->root);
     free(entry);

@@ -59,8 +59,8 @@ struct entry {
     int status;
     char *type;
     char etag[48]; /* empty: none */
-    struct buf body;
-    struct buf gzip; /* the same compressed; empty: not */
+    struct shared *body;
+    struct shared *gzip; /* the same compressed, or NULL */
 };
 
 /* Thread: Emacs.  NULL when memory is out.  Takes nothing. */

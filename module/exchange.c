@@ -50,6 +50,7 @@ void exchange_reset(struct exchange *exchange)
         log_entry_free(exchange->log);
     leave_task(exchange);
     file_part_clear(&exchange->file);
+    shared_release(exchange->content.shared);
     request_reset(&exchange->request);
     reply_reset(&exchange->reply);
     struct request request = exchange->request;
@@ -62,6 +63,7 @@ void exchange_free(struct exchange *exchange)
     log_entry_free(exchange->log);
     leave_task(exchange);
     file_part_clear(&exchange->file);
+    shared_release(exchange->content.shared);
     request_clear(&exchange->request);
     reply_free(&exchange->reply);
     free(exchange);
@@ -87,16 +89,32 @@ struct piece *piece_new_shared(struct exchange *exchange, struct shared *shared)
 {
     struct piece *piece = piece_new(exchange);
     if (piece) {
-        piece->shared = shared;
+        piece->shared = shared_hold(shared);
         piece->bytes = shared->bytes;
-        atomic_fetch_add(&shared->count, 1);
     }
     return piece;
 }
 
+struct shared *shared_new(struct buf *bytes)
+{
+    struct shared *shared = calloc(1, sizeof *shared);
+    if (!shared)
+        return NULL;
+    atomic_store(&shared->count, 1);
+    shared->bytes = *bytes;
+    *bytes = (struct buf){0};
+    return shared;
+}
+
+struct shared *shared_hold(struct shared *shared)
+{
+    atomic_fetch_add(&shared->count, 1);
+    return shared;
+}
+
 void shared_release(struct shared *shared)
 {
-    if (atomic_fetch_sub(&shared->count, 1) > 1)
+    if (!shared || atomic_fetch_sub(&shared->count, 1) > 1)
         return;
     buf_free(&shared->bytes);
     free(shared);

@@ -111,6 +111,13 @@ struct file_part {
     uint32_t segments_at;
 };
 
+/* What is sent of bytes that many answers have in common, behind head and body. */
+struct shared_part {
+    struct shared *shared; /* NULL: nothing */
+    size_t from;
+    size_t len;
+};
+
 /* Work in libuv's pool on behalf of an answer.  It may outlive the answer; then it finds nobody here, and closes
  * FD, which it may be reading from. */
 struct task {
@@ -146,6 +153,7 @@ struct exchange {
     bool interim; /* an interim answer is on its way through the loop: so goes the final one */
     bool to_gzip; /* handed back whole, but neither compressed nor framed: in CONTEXT */
     struct format_context context;
+    struct shared_part content;
     struct file_part file;
     uint32_t entry; /* a number: the loop is to answer by the server's entry of that number */
     /* Set before STREAMING, then left alone: the loop may read them. */
@@ -160,7 +168,7 @@ struct exchange {
     struct exchange *next_on_conn; /* answers leave in this order */
     struct item_list pieces;       /* of a growing answer, to be written */
     bool counted;                  /* in its server's statistics; Emacs's while WRITING */
-    size_t written; /* of the first piece, or of head and body together; Emacs's while WRITING */
+    size_t written; /* of the first piece, or of head, body and content; Emacs's while WRITING */
     uint64_t delivered_ms;
     bool begun;              /* streaming: the head has come */
     bool zipping;            /* the pool has REPLY; recycled only after that */
@@ -181,7 +189,7 @@ static inline bool channel_has_room(struct channel *channel, size_t bytes_max)
     return true;
 }
 
-/* Bytes that many pieces have in common; freed with the last of them. */
+/* Bytes that many pieces or answers have in common; freed with the last of them.  Frozen. */
 struct shared {
     atomic_uint count;
     struct buf bytes;
@@ -249,13 +257,23 @@ void exchange_free(struct exchange *exchange);
 void exchange_reset(struct exchange *exchange);
 long exchange_live_count(void);
 
+/* So many bytes leave before those of the file, if there is one. */
+static inline size_t exchange_ready_bytes(const struct exchange *exchange)
+{
+    return exchange->reply.head.len + exchange->reply.body.len + exchange->content.len;
+}
+
 /* Forget what FILE is, and close it. */
 void file_part_clear(struct file_part *file);
 
 struct piece *piece_new(struct exchange *exchange);
 /* With the bytes of SHARED, counting one more user of it. */
 struct piece *piece_new_shared(struct exchange *exchange, struct shared *shared);
-/* Drop one use. */
+/* Takes what is in BYTES; for one user.  NULL when memory is out. */
+struct shared *shared_new(struct buf *bytes);
+/* One user more. */
+struct shared *shared_hold(struct shared *shared);
+/* Drop one use.  NULL is nothing to do. */
 void shared_release(struct shared *shared);
 void piece_free(struct piece *piece);
 

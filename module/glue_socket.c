@@ -142,8 +142,7 @@ GLUE_FUNCTION(broadcast)
         if (exchange && bridge_shared_send(&bridge, exchange, shared) <= BRIDGE_FULL)
             count++;
     }
-    if (shared)
-        shared_release(shared);
+    shared_release(shared);
     bridge_settle(&bridge);
     return lisp_integer(env, count);
 }

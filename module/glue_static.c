@@ -135,12 +135,20 @@ GLUE_FUNCTION(fix)
     if (etag)
         snprintf(entry->etag, sizeof entry->etag, "%s", etag);
     free(etag);
-    if (lisp_failed(env) || !lisp_append_string(env, args[5], &entry->body)) {
+    struct buf body = {0};
+    struct buf small = {0};
+    bool ok = !lisp_failed(env) && lisp_append_string(env, args[5], &body);
+    if (ok && !lisp_is_nil(env, option[5]))
+        gzip_shorter(&body, &small);
+    if (ok && small.len)
+        entry->gzip = shared_new(&small);
+    entry->body = ok ? shared_new(&body) : NULL;
+    buf_free(&body);
+    buf_free(&small);
+    if (!entry->body) {
         entry_release(entry);
         return NULL;
     }
-    if (!lisp_is_nil(env, option[5]))
-        gzip_shorter(&entry->body, &entry->gzip);
     return enter(env, args[0], entry);
 }
 

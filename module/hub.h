@@ -7,6 +7,7 @@
 #ifndef PORTER_HUB_H
 #define PORTER_HUB_H
 
+#include "cache.h"
 #include "deflate.h"
 #include "format.h"
 #include "frame.h"
@@ -52,6 +53,8 @@ struct hub {
     /* Emacs's, for STALE. */
     atomic_uint taken_count; /* items of the inbox that it has dealt with; wraps */
     atomic_bool backlog;     /* it has more of them, out of the inbox */
+
+    struct cache *cache; /* of compressed files, or NULL */
 
     struct frame_pool frames; /* of all WebSockets */
     struct deflater *deflater;

@@ -90,6 +90,10 @@ struct limits {
 /* Files up to this size are compressed for clients that take it; a larger one should have its FILE.gz beside it. */
 #define LIMIT_ZIP_BYTES (1024 * 1024)
 
+/* Compressed files are kept, so many and so much of them.  A site's texts are some hundred files. */
+#define LIMIT_CACHE_FILES 256
+#define LIMIT_CACHE_BYTES (16 * 1024 * 1024)
+
 /* Pages up to this size get the script that loads them anew when they change. */
 #define LIMIT_PAGE_BYTES (4 * 1024 * 1024)
 

@@ -172,27 +172,33 @@ int lookup_status(int error)
 static bool read_small(struct lookup *lookup, bool wait)
 {
     size_t size = (size_t)lookup->st.st_size;
-    struct buf *content = &lookup->content;
-    if (!buf_reserve(content, size, SIZE_MAX))
+    struct buf content = {0};
+    if (!buf_reserve(&content, size, SIZE_MAX))
         return true;
-    while (content->len < size) {
-        struct iovec iov = {content->data + content->len, size - content->len};
+    while (content.len < size) {
+        struct iovec iov = {content.data + content.len, size - content.len};
         ssize_t n;
 #ifdef RWF_NOWAIT
-        n = preadv2(lookup->fd, &iov, 1, (off_t)content->len, wait ? 0 : RWF_NOWAIT);
+        n = preadv2(lookup->fd, &iov, 1, (off_t)content.len, wait ? 0 : RWF_NOWAIT);
 #else
-        n = wait ? pread(lookup->fd, iov.iov_base, iov.iov_len, (off_t)content->len) : -1;
+        n = wait ? pread(lookup->fd, iov.iov_base, iov.iov_len, (off_t)content.len) : -1;
         errno = wait ? errno : EAGAIN;
 #endif
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0 && !wait && (errno == EAGAIN || errno == EOPNOTSUPP))
+        if (n < 0 && !wait && (errno == EAGAIN || errno == EOPNOTSUPP)) {
+            buf_free(&content);
             return false;
-        if (n <= 0)
-            return true; /* shrinking: let the other way, which looks at each byte's place, find out */
-        content->len += (size_t)n;
+        }
+        if (n <= 0) {
+            /* Shrinking: let the other way, which looks at each byte's place, find out. */
+            buf_free(&content);
+            return true;
+        }
+        content.len += (size_t)n;
     }
-    lookup->in_memory = true;
+    lookup->content = shared_new(&content);
+    buf_free(&content);
     return true;
 }
 
@@ -267,56 +273,86 @@ static enum found look_for_sibling(struct lookup *lookup, const char *path, bool
 static void compress(struct lookup *lookup)
 {
     struct buf small = {0};
-    if (!lookup->in_memory)
+    if (!lookup->content)
         return;
-    lookup->varies = true;
-    gzip_shorter(&lookup->content, &small);
-    if (!small.len)
-        return;
-    buf_free(&lookup->content);
-    lookup->content = small;
-    lookup->encoding = "gzip";
+    gzip_shorter(&lookup->content->bytes, &small);
+    struct shared *zipped = small.len ? shared_new(&small) : NULL;
+    lookup->zipped = true;
+    if (zipped) {
+        shared_release(lookup->content);
+        lookup->content = zipped;
+        lookup->encoding = "gzip";
+    }
+    buf_free(&small);
 }
 
-/* PATH is a file and open: have it in the form that is wanted.  False when that has to wait. */
+/* LOOKUP's file has been compressed before, and has not changed since: take that.  *PLAIN when that is known to gain
+ * nothing. */
+static bool take_zipped(struct lookup *lookup, bool *plain)
+{
+    if (!lookup->cache || !cache_find(lookup->cache, &lookup->st, &lookup->content))
+        return false;
+    *plain = !lookup->content;
+    if (!*plain)
+        lookup->encoding = "gzip";
+    return true;
+}
+
+static bool is_page(const struct lookup *lookup)
+{
+    return lookup->reload && strncmp(lookup->type, "text/html", 9) == 0 &&
+           lookup->st.st_size <= LIMIT_PAGE_BYTES;
+}
+
+static bool wants_zip(const struct lookup *lookup)
+{
+    return lookup->gzip && !lookup->encoding && lookup->st.st_size >= ZIP_BYTES_MIN &&
+           lookup->st.st_size <= LIMIT_ZIP_BYTES && gzip_worth(lookup->type, strlen(lookup->type));
+}
+
+/* LOOKUP's file is open: have it in the form that is wanted.  False when that has to wait. */
+static bool take_content(struct lookup *lookup, bool wait)
+{
+    bool plain = false;
+    if (is_page(lookup)) {
+        if (!read_small(lookup, wait))
+            return false;
+        if (lookup->content)
+            reload_inject(&lookup->content->bytes, lookup->entry->prefix);
+        return true;
+    }
+    if (wants_zip(lookup)) {
+        lookup->varies = true;
+        if (take_zipped(lookup, &plain)) {
+            if (!plain)
+                return true;
+        } else if (wait) {
+            read_small(lookup, wait);
+            compress(lookup);
+            return true;
+        } else {
+            return false; /* milliseconds of work: not the loop's */
+        }
+    }
+    return !lookup->read || lookup->st.st_size == 0 || lookup->st.st_size > LIMIT_INLINE_BYTES ||
+           read_small(lookup, wait);
+}
+
+/* PATH is a file and open: have it, or a compressed form beside it.  False when that has to wait. */
 static bool take_file(struct lookup *lookup, const char *path, bool wait)
 {
     /* NOLINTBEGIN(clang-analyzer-core.UndefinedBinaryOperatorResult): look_at has filled ST. */
     lookup->status = 0;
     lookup->type = mime_type(lookup->entry->mime, path);
-    if (lookup->reload && strncmp(lookup->type, "text/html", 9) == 0 &&
-        lookup->st.st_size <= LIMIT_PAGE_BYTES) {
-        if (!read_small(lookup, wait)) {
-            drop_fd(lookup);
-            buf_free(&lookup->content);
-            return false;
-        }
-        if (lookup->in_memory)
-            reload_inject(&lookup->content, lookup->entry->prefix);
-        return true;
-    }
-    if (lookup->entry->siblings && look_for_sibling(lookup, path, wait) == FOUND_LATER) {
+    if (lookup->entry->siblings && !is_page(lookup) &&
+        look_for_sibling(lookup, path, wait) == FOUND_LATER) {
         lookup->fd = -1;
         return false;
     }
-    if (lookup->gzip && !lookup->encoding && lookup->st.st_size >= ZIP_BYTES_MIN &&
-        lookup->st.st_size <= LIMIT_ZIP_BYTES && gzip_worth(lookup->type, strlen(lookup->type))) {
-        /* Milliseconds of work: not the loop's. */
-        if (wait) {
-            read_small(lookup, wait);
-            compress(lookup);
-            return true;
-        }
-        drop_fd(lookup);
-        return false;
-    }
-    if (lookup->read && lookup->st.st_size > 0 && lookup->st.st_size <= LIMIT_INLINE_BYTES &&
-        !read_small(lookup, wait)) {
-        drop_fd(lookup);
-        buf_free(&lookup->content);
-        return false;
-    }
-    return true;
+    if (take_content(lookup, wait))
+        return true;
+    drop_fd(lookup);
+    return false;
     /* NOLINTEND(clang-analyzer-core.UndefinedBinaryOperatorResult) */
 }
 
@@ -376,9 +412,11 @@ static bool take_directory(struct lookup *lookup, bool wait)
     }
     lookup->st = (struct stat){0};
     lookup->type = lookup->listing.text ? "text/plain; charset=utf-8" : "text/html; charset=utf-8";
-    lookup->in_memory = listing_make(directory, lookup->path, &lookup->listing, follow_link, lookup,
-                                     &lookup->content);
-    lookup->status = lookup->in_memory ? 0 : 503;
+    struct buf page = {0};
+    if (listing_make(directory, lookup->path, &lookup->listing, follow_link, lookup, &page))
+        lookup->content = shared_new(&page);
+    buf_free(&page);
+    lookup->status = lookup->content ? 0 : 503;
     lookup->varies = false;
     return true;
 }
@@ -437,7 +475,7 @@ bool lookup_run(struct lookup *lookup, bool wait)
 void lookup_clear(struct lookup *lookup)
 {
     drop_fd(lookup);
-    buf_free(&lookup->content);
+    shared_release(lookup->content);
     root_release(lookup->root);
     entry_release(lookup->entry);
 }

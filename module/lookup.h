@@ -9,6 +9,7 @@
 #ifndef PORTER_LOOKUP_H
 #define PORTER_LOOKUP_H
 
+#include "cache.h"
 #include "entry.h"
 #include "listing.h"
 
@@ -24,6 +25,7 @@ struct lookup {
     bool read;                   /* small contents are wanted in memory */
     bool gzip;                   /* the client takes these codings */
     bool brotli;
+    struct cache *cache; /* the loop's, or NULL */
 
     /* What was found. */
     int status; /* 0: a file; else what to answer */
@@ -32,8 +34,8 @@ struct lookup {
     const char *type;
     const char *encoding;
     bool varies;
-    bool in_memory;
-    struct buf content;
+    bool zipped;            /* compression was tried, and CONTENT is what came of it */
+    struct shared *content; /* the whole, if it is in memory; else NULL */
 };
 
 /* Do what LOOKUP says.  False when it cannot be done without waiting, and WAIT is false. */

@@ -499,6 +499,7 @@ static void uninit(struct loop *loop)
     struct hub *hub = &loop->hub;
     for (struct item *item; (item = list_pop(&hub->spare));)
         exchange_free(CONTAINER_OF(item, struct exchange, item));
+    cache_free(hub->cache);
     frame_pool_free(&hub->frames);
     deflater_free(hub->deflater);
     if (hub->bell.loop_fd >= 0)

@@ -149,6 +149,7 @@ static void look_up_later(struct hub *hub, struct exchange *exchange, struct loo
     struct lookup *copy = malloc(sizeof *copy);
     if (work && copy) {
         *copy = *lookup;
+        copy->cache = NULL;
         work->lookup = copy;
         work->taken = taken;
         if (work_start(work))
@@ -314,21 +315,23 @@ static void conclude(struct hub *hub, struct exchange *exchange, struct lookup *
                      lookup->status == 503 ? "Retry-After: 1\r\n" : NULL);
         return;
     }
+    if (lookup->zipped)
+        cache_keep(&hub->cache, &lookup->st, lookup->encoding ? lookup->content : NULL);
     if (lookup->reload && lookup->type && entry->wants_reload)
         watch(hub, entry, lookup->path);
     struct format_context context = context_of(exchange);
     struct file_source source = {
         .fd = -1,
-        .size = lookup->in_memory ? lookup->content.len : (uint64_t)lookup->st.st_size,
+        .size = lookup->content ? lookup->content->bytes.len : (uint64_t)lookup->st.st_size,
         .modified = lookup->st.st_mtim,
         .type = lookup->type,
         .encoding = lookup->encoding,
         .varies = lookup->varies,
         .cache_control = entry->cache_control,
         .fields = &entry->fields,
-        .content = lookup->in_memory ? &lookup->content : NULL,
+        .content = lookup->content,
     };
-    if (!lookup->in_memory) {
+    if (!lookup->content) {
         source.fd = lookup->fd;
         lookup->fd = -1;
         if (source.size && !context.head)
@@ -353,9 +356,10 @@ static void serve_directory(struct hub *hub, struct exchange *exchange, struct e
     /* Not the whole of it, which is large: only what a lookup begins with. */
     lookup.entry = entry_hold(entry);
     lookup.root = NULL;
-    lookup.content = (struct buf){0};
-    lookup.in_memory = lookup.varies = false;
+    lookup.content = NULL;
+    lookup.varies = lookup.zipped = false;
     lookup.encoding = NULL;
+    lookup.cache = hub->cache;
     lookup.fd = -1;
     if (!set_path(&lookup, target)) {
         lookup.status = 404;
@@ -392,10 +396,9 @@ static void serve_directory(struct hub *hub, struct exchange *exchange, struct e
 static void serve_fixed(struct hub *hub, struct exchange *exchange, struct entry *entry)
 {
     struct format_context context = context_of(exchange);
-    bool gzip = entry->gzip.len && select_accepts_coding(&exchange->request, "gzip");
-    const struct buf *body = gzip ? &entry->gzip : &entry->body;
+    bool gzip = entry->gzip && select_accepts_coding(&exchange->request, "gzip");
+    struct shared *content = gzip ? entry->gzip : entry->body;
     char etag[sizeof entry->etag + 8];
-    struct buf content = {0};
     size_t len = strlen(entry->etag);
     /* The tag of the compressed form is another one: "abc" and "abc-gz". */
     if (gzip && len)
@@ -404,19 +407,17 @@ static void serve_fixed(struct hub *hub, struct exchange *exchange, struct entry
         snprintf(etag, sizeof etag, "%s", entry->etag);
     struct file_source source = {
         .fd = -1,
-        .size = body->len,
+        .size = content->bytes.len,
         .status = entry->status,
         .type = entry->type,
         .etag = etag,
         .encoding = gzip ? "gzip" : NULL,
-        .varies = entry->gzip.len != 0,
+        .varies = entry->gzip != NULL,
         .cache_control = entry->cache_control,
         .fields = &entry->fields,
-        .content = &content,
+        .content = content,
     };
-    complete(exchange, buf_append(&content, body->data, body->len, SIZE_MAX) &&
-                           content_answer(exchange, &source, &context, hub_clock(hub)));
-    buf_free(&content);
+    complete(exchange, content_answer(exchange, &source, &context, hub_clock(hub)));
 }
 
 /* ---- entrances ---- */

@@ -452,6 +452,42 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
                  (porter-test-get server "/s/photo.png" '("Accept-Encoding" . "gzip"))
                  "content-encoding"))))
 
+(ert-deftest porter-static-compressed-once ()
+  "A file that stays as it is is compressed once; one that changes is compressed anew."
+  (porter-static--with (server)
+    (let* ((line (lambda (i) (format "%d %s\n" i (secure-hash 'md5 (number-to-string i)))))
+           (text (mapconcat line (number-sequence 1 25000) ""))
+           (file (porter-static--write "tree/data.json" text))
+           (get (lambda ()
+                  (porter-test-response-body
+                   (porter-test-get server "/s/data.json" '("Accept-Encoding" . "gzip")))))
+           (unzip (lambda (bytes)
+                    (with-temp-buffer
+                      (set-buffer-multibyte nil)
+                      (insert bytes)
+                      (zlib-decompress-region (point-min) (point-max))
+                      (buffer-string))))
+           (cpu (lambda (n)
+                  (let ((start (porter-static--cpu)))
+                    (dotimes (_ n) (funcall get))
+                    (- (porter-static--cpu) start))))
+           first)
+      (skip-unless (and (fboundp 'zlib-available-p) (zlib-available-p)))
+      ;; One that has just changed is not kept yet.
+      (setq first (min (funcall cpu 1) (funcall cpu 1)))
+      (set-file-times file (time-subtract nil 60))
+      (call-process "mv" nil nil nil file (concat file "-"))
+      (call-process "mv" nil nil nil (concat file "-") file)
+      (porter-test-wait (lambda () (< (funcall cpu 1) (/ first 3.0))) 10
+                        "It is compressed again and again")
+      (should (equal (funcall unzip (funcall get)) text))
+      (porter-static--write "tree/data.json" (upcase text))
+      (should (equal (funcall unzip (funcall get)) (upcase text))))))
+
+(defun porter-static--cpu ()
+  "The processor time that this Emacs has used, all threads together, in seconds."
+  (float-time (get-internal-run-time)))
+
 (ert-deftest porter-static-replaced-directory ()
   "A directory that was removed and made anew is served again."
   (porter-static--with (server)
