@@ -261,10 +261,12 @@ Signal `porter-bad-handlers' with what is wrong."
                     (mapcar #'porter--compile-route handlers))))
       (lambda (request)
         (let* ((id (porter--request-id request))
-               (method (porter--mod-method id))
+               (line (porter--request-line request))
+               (method (if line (car line) (porter--mod-method id)))
+               (path (cdr line))
                (rest routes)
                (case-fold-search nil)
-               path function allowed)
+               function allowed)
           (while rest
             (let ((route (pop rest)))
               (pcase (aref route 0)
@@ -292,7 +294,7 @@ Signal `porter-bad-handlers' with what is wrong."
                 (funcall function request))
             (porter--no-route request method allowed)))))))
 
-(defun porter--server-run (server request)
+(defsubst porter--server-run (server request)
   "Give REQUEST to the handlers of SERVER, and return what they do."
   (funcall (porter-server-function server) request))
 
@@ -345,7 +347,7 @@ With `debug-on-error' an error enters the debugger first."
                         '(("Retry-After" . "1")))
   nil)
 
-(defun porter--handler-returned (server id value)
+(defsubst porter--handler-returned (server id value)
   "The handler of request ID of SERVER has returned VALUE."
   (cond
    ((eq value :keep-alive)
@@ -381,7 +383,7 @@ a handler.  It is no closure, which would be garbage for every request."
              (let ((inhibit-message t))
                (message "Porter: %s" (error-message-string err)))))))
 
-(defun porter--dispatch (id)
+(defsubst porter--dispatch (id)
   "Run the handler for request ID."
   (porter--run id #'porter--server-run
                (porter--request-make (porter--process-make id))))

@@ -79,6 +79,10 @@ than what is in it.")
   "The id of REQUEST, which is known to be a `porter-request'."
   (porter-process-id (aref request porter--request-process-index)))
 
+(defsubst porter--request-line (request)
+  "(METHOD . PATH) of REQUEST if that is at hand already, else nil."
+  (car-safe (aref request porter--request-headers-index)))
+
 (defun porter--id (object)
   "The id of OBJECT, a `porter-process' or a `porter-request'.
 Signal `wrong-type-argument' for anything else."
