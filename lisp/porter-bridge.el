@@ -47,6 +47,9 @@ passed.  Larger values make fewer but longer pauses."
   "The time for one drain, half a frame of a 60 Hz display.
 The same as LIMIT_DRAIN_US in limits.h.")
 
+(defconst porter--look-mask 7
+  "Whenever the number of requests has none of these bits, look for a key.")
+
 (defvar porter--bell nil "The doorbell, a process, or nil.")
 
 (defvar porter--work-buffer nil
@@ -89,6 +92,27 @@ The same as LIMIT_DRAIN_US in limits.h.")
           (setq porter--gc-raised porter-busy-gc-cons-threshold))
     (setq porter--gc-timer (run-at-time 1 1 #'porter--gc-look))))
 
+;; A collection takes some 12 ms, and under load one is due each second.  Someone
+;; who types is least likely to notice it right after a key was echoed.
+
+(defconst porter--gc-requests 40000
+  "After so many requests a collection is worth its time.
+They leave some 16 MB.")
+
+(defvar porter--gc-count 0 "Requests since the last collection, about.")
+(defvar porter--gc-seen 0 "`gcs-done' when that was counted.")
+(defvar porter--gc-keys 0 "`num-nonmacro-input-events' at the last drain.")
+
+(defun porter--gc-after-key ()
+  "Collect garbage if there is much, and a key was just dealt with."
+  (when (and (/= porter--gc-keys num-nonmacro-input-events)
+             (> porter--gc-count porter--gc-requests))
+    (when (and porter--gc-saved (= porter--gc-seen gcs-done))
+      (garbage-collect))
+    (setq porter--gc-count 0)
+    (setq porter--gc-seen gcs-done))
+  (setq porter--gc-keys num-nonmacro-input-events))
+
 ;;;; The drain
 
 (defun porter--work-buffer ()
@@ -122,6 +146,7 @@ What rings meanwhile makes it `missed', to be rung for afterwards.")
 (defun porter--drain (&rest _)
   "Take what has come and deal with it, within the time for one drain."
   (when porter--drain-held (setq porter--drain-held 'missed))
+  (porter--gc-after-key)
   (when (and porter--mod-abi (not porter--drain-held)
              (porter--mod-begin porter--drain-usec))
     (let ((inhibit-quit t)
@@ -134,7 +159,10 @@ What rings meanwhile makes it `missed', to be rung for afterwards.")
           (save-current-buffer
             (porter--work-buffer)
             (while (progn
-                     (while (setq event (porter--mod-take))
+                     (while (and (not (and (eql 0 (logand count porter--look-mask))
+                                           (> count 0)
+                                           (input-pending-p)))
+                                 (setq event (porter--mod-take)))
                        (setq count (1+ count))
                        (porter--handle event)
                        (unless (eq (current-buffer) porter--work-buffer)
@@ -148,6 +176,7 @@ What rings meanwhile makes it `missed', to be rung for afterwards.")
           ;; the debugger.
           (porter--answer-plain event 500 "Internal Server Error\n"))
         (setq more (porter--mod-end))
+        (setq porter--gc-count (+ porter--gc-count count))
         (when (>= count porter--busy-requests) (porter--gc-raise))
         (when more (porter--mod-ring))))))
 
