@@ -320,8 +320,7 @@ With `debug-on-error' an error enters the debugger first."
        (condition-case-unless-debug err
            (let ((inhibit-quit nil)) ,@body)
          (error (funcall ,on-error err)))
-     (quit (funcall ,on-error err))
-     ;; A condition that is no error by its definition.
+     ;; A quit, or a condition that is no error by its definition.
      (t (funcall ,on-error err))))
 
 (defun porter--describe (id)

@@ -93,6 +93,12 @@ Signal `wrong-type-argument' for anything else."
          (porter--request-id object))
         (t (signal 'wrong-type-argument (list 'porter-process-p object)))))
 
+(defsubst porter--process-or-request-id (object)
+  "As `porter--id' of OBJECT, quick if it is a `porter-process'."
+  (if (eq (type-of object) 'porter-process)
+      (aref object 1)
+    (porter--id object)))
+
 (cl-defmethod slot-unbound ((request porter-request) _class slot _function)
   "Fetch the value of SLOT of REQUEST, and keep it there."
   (pcase slot

@@ -71,7 +71,10 @@ Otherwise what is sent to it is dropped, and nil returned."
 
 ;;;; The handshake
 
-(cl-defstruct (porter--socket (:constructor porter--socket-make) (:copier nil))
+;; A plain vector: a record's accessors look at its type each time, and these are
+;; used for every message.
+(cl-defstruct (porter--socket (:constructor porter--socket-make) (:copier nil)
+                              (:type vector))
   process handler typed on-close on-error on-drain on-pong protocol)
 
 (defvar porter--sockets (make-hash-table)
@@ -373,20 +376,19 @@ Return PROCESS, or nil when its client has gone."
 
 ;;;; Sending
 
-(defun porter--socket-opcode (type string)
-  "The opcode for TYPE, and check that STRING is one."
-  (unless (stringp string)
-    (signal 'wrong-type-argument (list 'stringp string)))
-  (pcase type
-    ((or 'nil 'text) 1)
-    ('binary 2)
-    (_ (signal 'porter-error (list "Not a type of message" type)))))
+;; Inline, as what is done for every message is mostly calls of functions.
 
-(defun porter--socket-sent (process result)
+(defsubst porter--socket-opcode (type)
+  "The opcode for messages of TYPE."
+  (if (memq type '(nil text)) 1
+    (if (eq type 'binary) 2
+      (signal 'porter-error (list "Not a type of message" type)))))
+
+(defsubst porter--socket-sent (process result)
   "RESULT of sending to PROCESS, or the error for it."
-  (when (and (null result) porter-web-socket-strict)
-    (signal 'porter-closed (list process)))
-  result)
+  (if (or result (not porter-web-socket-strict))
+      result
+    (signal 'porter-closed (list process))))
 
 (defun porter-web-socket-send (process string &optional type)
   "Send STRING as one message to PROCESS, a WebSocket.
@@ -398,8 +400,8 @@ wait, see `:on-drain' of `porter-web-socket-connect'; nil when PROCESS is not
 open any more, see `porter-web-socket-strict'."
   (porter--socket-sent
    process
-   (porter--mod-socket-send (porter--id process) string
-                            (porter--socket-opcode type string))))
+   (porter--mod-socket-send (porter--process-or-request-id process) string
+                            (porter--socket-opcode type))))
 
 (defun porter-web-socket-ping (process &optional string)
   "Send a ping with STRING, of 125 bytes at most, to PROCESS, a WebSocket.
@@ -419,9 +421,8 @@ has answered.  Return nil when it was closed before."
 TYPE is as for `porter-web-socket-send'.  The message is framed once, all
 share its memory, and writing is left to the loop thread.  Those that are closed
 are passed over.  Return how many it was sent to."
-  (let ((opcode (porter--socket-opcode type string)))
-    (porter--mod-socket-broadcast (vconcat (mapcar #'porter--id processes))
-                                  string opcode)))
+  (porter--mod-socket-broadcast (vconcat (mapcar #'porter--id processes))
+                                string (porter--socket-opcode type)))
 
 ;;;; What comes
 
@@ -444,16 +445,18 @@ are passed over.  Return how many it was sent to."
      (catch 'close-connection
        (porter--protect #'porter--socket-failed ,@body))))
 
-(defun porter--socket-message (id string type)
-  "Message STRING of TYPE came from WebSocket ID."
-  (let ((socket (gethash id porter--sockets)))
+(defun porter--socket-message (event)
+  "Deal with EVENT, (ID . STRING) or (-1 - ID . STRING): a text or binary message."
+  (let* ((binary (< (car event) 0))
+         (id (if binary (lognot (car event)) (car event)))
+         (socket (gethash id porter--sockets)))
     (when socket
-      (let ((handler (porter--socket-handler socket))
-            (process (porter--socket-process socket)))
-        (porter--socket-call id
-          (if (porter--socket-typed socket)
-              (funcall handler process string type)
-            (funcall handler process string)))))))
+      (porter--socket-call id
+        (if (porter--socket-typed socket)
+            (funcall (porter--socket-handler socket) (porter--socket-process socket)
+                     (cdr event) (if binary 'binary 'text))
+          (funcall (porter--socket-handler socket) (porter--socket-process socket)
+                   (cdr event)))))))
 
 (defun porter--socket-closed (id code reason)
   "WebSocket ID is closed, with CODE and REASON."
@@ -465,24 +468,21 @@ are passed over.  Return how many it was sent to."
     (remhash id porter--sockets)))
 
 (defun porter--socket-event (event)
-  "Deal with EVENT, a cons that begins with the number of a WebSocket."
+  "Deal with EVENT of a WebSocket that is no message; see `porter--mod-take'."
   (let ((id (car event))
         (what (cdr event)))
-    (cond
-     ((stringp what) (if (< id 0)
-                         (porter--socket-message (lognot id) what 'binary)
-                       (porter--socket-message id what 'text)))
-     ((integerp (car what)) (porter--socket-closed id (car what) (cdr what)))
-     (t (let* ((socket (gethash id porter--sockets))
-               (pong (eq (car what) 'pong))
-               (function (and socket (if pong
-                                         (porter--socket-on-pong socket)
-                                       (porter--socket-on-drain socket)))))
-          (when function
-            (porter--socket-call id
-              (if pong
-                  (funcall function (porter--socket-process socket) (cdr what))
-                (funcall function (porter--socket-process socket))))))))))
+    (if (integerp (car what))
+        (porter--socket-closed id (car what) (cdr what))
+      (let* ((socket (gethash id porter--sockets))
+             (pong (eq (car what) 'pong))
+             (function (and socket (if pong
+                                       (porter--socket-on-pong socket)
+                                     (porter--socket-on-drain socket)))))
+        (when function
+          (porter--socket-call id
+            (if pong
+                (funcall function (porter--socket-process socket) (cdr what))
+              (funcall function (porter--socket-process socket)))))))))
 
 (defun porter--sockets-shutdown ()
   "The loop thread has ended, and all WebSockets with it."
