@@ -96,6 +96,29 @@ enum text_kind decode_text_kind(const char *bytes, size_t len)
     return kind;
 }
 
+static int base64_value(char c)
+{
+    return c >= 'A' && c <= 'Z'   ? c - 'A'
+           : c >= 'a' && c <= 'z' ? c - 'a' + 26
+           : c >= '0' && c <= '9' ? c - '0' + 52
+           : c == '+'             ? 62
+           : c == '/'             ? 63
+                                  : -1;
+}
+
+size_t decode_base64(const char *in, size_t len, char *out)
+{
+    size_t written = 0;
+    uint32_t bits = 0;
+    int value;
+    for (size_t i = 0; i < len && (value = base64_value(in[i])) >= 0; i++) {
+        bits = bits << 6 | (uint32_t)value;
+        if (i % 4)
+            out[written++] = (char)(bits >> (6 - 2 * (i % 4)));
+    }
+    return written;
+}
+
 bool decode_next_pair(const char **at, const char *end, struct pair *pair)
 {
     const char *begin = *at;

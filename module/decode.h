@@ -22,6 +22,10 @@ enum text_kind {
 };
 enum text_kind decode_text_kind(const char *bytes, size_t len);
 
+/* Decode LEN bytes of base64 up to what is none (RFC 4648 section 4) into OUT, which has room for three bytes of
+ * each four.  Returns the bytes written. */
+size_t decode_base64(const char *in, size_t len, char *out);
+
 struct pair {
     const char *name; /* still encoded */
     size_t name_len;

@@ -4,6 +4,7 @@
 
 #include "log.h"
 
+#include "decode.h"
 #include "limits.h"
 
 #include <arpa/inet.h>
@@ -13,14 +14,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
 /* Of what a client sent, so much is logged. */
 #define LINE_BYTES_MAX 2048
 #define FIELD_BYTES_MAX 512
+#define USER_BYTES_MAX 64
 
-#define ENTRY_BYTES_MAX (4 * (LINE_BYTES_MAX + 2 * FIELD_BYTES_MAX) + 256)
+#define ENTRY_BYTES_MAX (4 * (LINE_BYTES_MAX + 2 * FIELD_BYTES_MAX + USER_BYTES_MAX) + 256)
 
 struct log *log_new(enum log_format format, bool to_buffer, int fd)
 {
@@ -108,6 +111,29 @@ static bool put_peer(struct buf *buf, const struct sockaddr *peer)
     return put_string(buf, text);
 }
 
+/* The user by the Basic scheme (RFC 7617), whether or not the password was right; "-" for none. */
+static bool put_user(struct buf *buf, const struct request *request)
+{
+    static const char scheme[] = "basic ";
+    const struct field *field = request_field(request, "authorization");
+    const char *value = field ? request_at(request, field->value) : NULL;
+    size_t len = field ? field->value.len : 0;
+    char text[USER_BYTES_MAX + USER_BYTES_MAX / 2];
+    if (len < sizeof scheme || strncasecmp(value, scheme, sizeof scheme - 1) != 0)
+        return put_string(buf, "-");
+    for (; len && *value != ' '; len--)
+        value++;
+    for (; len && *value == ' '; len--)
+        value++;
+    len = decode_base64(value, len < 2 * USER_BYTES_MAX ? len : 2 * USER_BYTES_MAX, text);
+    const char *colon = memchr(text, ':', len);
+    len = colon ? (size_t)(colon - text) : 0;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == ' ')
+            text[i] = '\t'; /* it would end the field; so it is escaped */
+    return len ? put_escaped(buf, text, len, USER_BYTES_MAX) : put_string(buf, "-");
+}
+
 /* Local time, as the user's clock shows it; made anew each second. */
 static const char *stamp(struct log *log)
 {
@@ -176,7 +202,8 @@ struct log_entry *log_begin(struct log *log, const struct request *request,
     if (log->format == LOG_READABLE)
         ok = put_string(text, stamp(log)) && put_string(text, " ") && put_peer(text, peer);
     else
-        ok = put_peer(text, peer) && put_string(text, " - - ") && put_string(text, stamp(log));
+        ok = put_peer(text, peer) && put_string(text, " - ") && put_user(text, request) &&
+             put_string(text, " ") && put_string(text, stamp(log));
     ok = ok && put_string(text, " ") && put_request_line(log, text, request);
     entry->split = text->len;
     if (log->format == LOG_COMBINED)

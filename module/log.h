@@ -27,7 +27,7 @@
 enum log_format {
     LOG_NONE = 0, /* only what Emacs has to say: errors of handlers */
     LOG_READABLE, /* 2026-12-01 00:08:16 127.0.0.1 "GET /" 200 1234 0.8ms */
-    LOG_COMMON,   /* Common Log Format, as of NCSA httpd */
+    LOG_COMMON,   /* Common Log Format, as of NCSA httpd, with the user by Basic authentication */
     LOG_COMBINED  /* the same with Referer and User-Agent */
 };
 

@@ -57,6 +57,17 @@ SPEC is (SERVER BUFFER HANDLERS &rest ARGS)."
                                 (car lines)))
         (should (string-match-p (concat common " \"-\" \"-\"\\'") (cadr lines)))))))
 
+(ert-deftest porter-log-user ()
+  "The third field is the user by Basic authentication, and never more than one field."
+  (pcase-dolist (`(,authorization ,user)
+                 '(("Basic dTpw" "u") ("basic  dTpw" "u") ("Basic YSBiOg==" "a\\x09b")
+                   ("Basic Ig06" "\\\"\\x0d") ("Basic dQ==" "-") ("Basic OnA=" "-")
+                   ("Basic" "-") ("Bearer dTpw" "-") ("Basic !" "-")))
+    (porter-log-with (server log #'porter-test-hello :log-format 'common)
+      (porter-test-get server "/" (cons "Authorization" authorization))
+      (should (string-prefix-p (format "127.0.0.1 - %s [" user)
+                               (car (porter-log-await log 1)))))))
+
 (ert-deftest porter-log-format-option ()
   "The option is the default of the keyword; nonsense is refused."
   (let ((porter-log-format 'common))
