@@ -322,6 +322,8 @@ enum format_status format_extra(struct reply *reply, const char *name, size_t na
         IS_NAME(name, name_len, "transfer-encoding") || IS_NAME(name, name_len, "date") ||
         IS_NAME(name, name_len, "content-encoding"))
         return FORMAT_BAD_FRAMING;
+    if (IS_NAME(name, name_len, "etag") && value_len && value[0] == '"')
+        reply->extra_etag_off = (uint32_t)(reply->extra.len + name_len + 2);
     return put_field(&reply->extra, name, name_len, value, value_len) ? FORMAT_OK
                                                                       : FORMAT_NO_MEMORY;
 }
@@ -411,19 +413,27 @@ bool format_may_code(const struct reply *reply)
     return end && gzip_worth(type, (size_t)(end - type));
 }
 
+/* Make the entity tag at *OFF of HEAD, which has room for it, a weak one. */
+static void weaken(struct buf *head, uint32_t *off)
+{
+    if (!*off)
+        return;
+    char *etag = head->data + *off;
+    memmove(etag + 2, etag, head->len - *off);
+    etag[0] = 'W';
+    etag[1] = '/';
+    head->len += 2;
+    *off = 0;
+}
+
 enum format_status format_coded(struct reply *reply, struct buf *zipped)
 {
     struct buf *head = &reply->head;
-    if (!buf_reserve(head, 64, FORMAT_HEAD_BYTES_MAX))
+    if (!buf_reserve(head, 64, FORMAT_HEAD_BYTES_MAX) ||
+        (reply->extra_etag_off && !buf_reserve(&reply->extra, 2, FORMAT_HEAD_BYTES_MAX)))
         return FORMAT_NO_MEMORY;
-    if (reply->etag_off) {
-        char *etag = head->data + reply->etag_off;
-        memmove(etag + 2, etag, head->len - reply->etag_off);
-        etag[0] = 'W';
-        etag[1] = '/';
-        head->len += 2;
-        reply->etag_off = 0;
-    }
+    weaken(head, &reply->etag_off);
+    weaken(&reply->extra, &reply->extra_etag_off);
     PUT_LITERAL(head, "Content-Encoding: gzip\r\n");
     reply->has_length = false; /* it was that of other bytes */
     if (zipped) {

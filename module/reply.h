@@ -30,9 +30,10 @@ struct reply {
     uint64_t body_bytes; /* of the body, given so far */
     uint32_t type_off;   /* in HEAD: where the value of Content-Type is, or 0 */
     uint32_t etag_off;   /* in HEAD: where the value of ETag is, if that is a strong one; or 0 */
-    struct gzip *gzip;   /* streaming: compresses what leaves, or NULL */
-    bool gzip_asked;     /* by the handler: it gave Content-Encoding: gzip */
-    bool no_coding;      /* it has another one, is a part, or is not to be transformed */
+    uint32_t extra_etag_off; /* the same in EXTRA */
+    struct gzip *gzip;       /* streaming: compresses what leaves, or NULL */
+    bool gzip_asked;         /* by the handler: it gave Content-Encoding: gzip */
+    bool no_coding;          /* it has another one, is a part, or is not to be transformed */
     bool has_length;
     bool has_date;
     bool chunked;  /* streaming with chunks (HTTP/1.1) */

@@ -163,7 +163,16 @@ SPEC is (FETCH HANDLER &rest KEYWORDS)."
   (pcase-dolist (`(,etag ,zipped) '(("\"abc\"" "W/\"abc\"") ("W/\"abc\"" "W/\"abc\"")))
     (porter-gzip-with (fetch (porter-gzip-handler (porter-gzip-text 3000) `(("ETag" . ,etag))))
       (should (equal etag (porter-test-header (fetch nil) "etag")))
-      (should (equal zipped (porter-test-header (fetch "gzip") "etag"))))))
+      (should (equal zipped (porter-test-header (fetch "gzip") "etag"))))
+    ;; Also one that something around the handler has added.
+    (let ((handler (porter-gzip-handler (porter-gzip-text 3000))))
+      (porter-gzip-with (fetch (lambda (request)
+                                 (porter-add-header (porter-test-process request) "X-A" "b")
+                                 (porter-add-header (porter-test-process request) "ETag" etag)
+                                 (funcall handler request)))
+        (should (equal etag (porter-test-header (fetch nil) "etag")))
+        (should (equal zipped (porter-test-header (fetch "gzip") "etag")))
+        (should (equal "b" (porter-test-header (fetch "gzip") "x-a")))))))
 
 (ert-deftest porter-gzip-by-hand ()
   "A handler says Content-Encoding: gzip and sends plain strings; it just works."
