@@ -77,7 +77,7 @@ GLUE_FUNCTION(bell)
         return NULL;
     int error = wake_prepare_fd(fd);
     int emacs_fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
-    if (error < 0 || emacs_fd < 0) {
+    if (error < 0 || emacs_fd < 0 || (bridge.loop && !loop_set_bell(bridge.loop, fd))) {
         close(fd);
         if (emacs_fd >= 0)
             close(emacs_fd);
@@ -91,8 +91,6 @@ GLUE_FUNCTION(bell)
             lisp_signal(env, "porter-module-error", uv_strerror(error), NULL);
             return NULL;
         }
-    } else {
-        loop_set_bell(bridge.loop, fd);
     }
     bridge_set_bell(&bridge, emacs_fd);
     return lisp.t;

@@ -618,23 +618,28 @@ static bool command(struct loop *loop, struct command *command, unsigned timeout
     return true;
 }
 
+/* A command of KIND about SERVER, or NULL. */
+static struct command *command_new(int kind, struct server *server)
+{
+    struct command *command = calloc(1, sizeof *command);
+    if (command) {
+        command->item.kind = kind;
+        command->server = server;
+    }
+    return command;
+}
+
 bool loop_stop_server(struct loop *loop, struct server *server, unsigned timeout_ms)
 {
-    struct command *stop = calloc(1, sizeof *stop);
-    if (!stop)
-        return false;
-    stop->item.kind = ITEM_STOP;
-    stop->server = server;
-    return command(loop, stop, timeout_ms);
+    struct command *stop = command_new(ITEM_STOP, server);
+    return stop && command(loop, stop, timeout_ms);
 }
 
 bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, uint32_t number)
 {
-    struct command *enter = calloc(1, sizeof *enter);
+    struct command *enter = command_new(ITEM_ENTRY, server);
     if (!enter)
         return false;
-    enter->item.kind = ITEM_ENTRY;
-    enter->server = server;
     enter->entry = entry;
     enter->number = number;
     send_item(loop, &enter->item);
@@ -643,11 +648,9 @@ bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, u
 
 bool loop_reload(struct loop *loop, struct server *server, bool style)
 {
-    struct command *reload = calloc(1, sizeof *reload);
+    struct command *reload = command_new(ITEM_RELOAD, server);
     if (!reload)
         return false;
-    reload->item.kind = ITEM_RELOAD;
-    reload->server = server;
     reload->number = style;
     send_item(loop, &reload->item);
     return true;
@@ -655,12 +658,9 @@ bool loop_reload(struct loop *loop, struct server *server, bool style)
 
 bool loop_set_bell(struct loop *loop, int fd)
 {
-    struct command *bell = calloc(1, sizeof *bell);
-    if (!bell) {
-        close(fd);
+    struct command *bell = command_new(ITEM_BELL, NULL);
+    if (!bell)
         return false;
-    }
-    bell->item.kind = ITEM_BELL;
     bell->fd = fd;
     send_item(loop, &bell->item);
     return true;

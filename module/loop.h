@@ -61,7 +61,8 @@ bool loop_enter(struct loop *loop, struct server *server, struct entry *entry, u
 /* Thread: Emacs.  Have the pages of SERVER loaded anew, or, with STYLE, their style sheets. */
 bool loop_reload(struct loop *loop, struct server *server, bool style);
 
-/* Thread: Emacs.  Takes FD, the new doorbell, instead of the old one.  Rings it if something waits. */
+/* Thread: Emacs.  Takes FD, the new doorbell, instead of the old one.  Rings it if something waits.  False when
+ * memory is out: FD stays the caller's. */
 bool loop_set_bell(struct loop *loop, int fd);
 
 #endif
