@@ -294,29 +294,33 @@ SPEC is (SERVER DIRECTORY FUNCTION &rest ARGS)."
     (porter-test-should-serve server))
   (porter-test-should-come-to-rest))
 
+(defun porter-bodies--seconds (server kilobytes)
+  "Seconds that SERVER takes for so many KILOBYTES of urlencoded data in pieces of one."
+  (porter-test-with-client (client server)
+    (let ((piece (concat "k=" (make-string 1021 ?v) "&"))
+          (start (porter-test-now)))
+      (porter-test-write
+       client (format "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n"
+                      (* 1024 kilobytes)))
+      (dotimes (_ kilobytes) (porter-test-write client piece))
+      (should (equal 200 (porter-test-response-status (porter-test-read client nil 10))))
+      (- (porter-test-now) start))))
+
 (ert-deftest porter-bodies-urlencoded-is-linear ()
   "Twice as much urlencoded data in pieces of a kilobyte takes at most 2.3 times as long."
-  (let (seconds)
-    (porter-test-with-server
-        (server (lambda (request)
-                  (porter-request-param request "last")
-                  (porter-test-answer request "ok")))
-      (dolist (kilobytes '(1024 2048))
-        (push (cl-loop
-               repeat 3 minimize
-               (porter-test-with-client (client server)
-                 (let ((piece (concat "k=" (make-string 1021 ?v) "&"))
-                       (start (porter-test-now)))
-                   (porter-test-write
-                    client (format "POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-www-form-urlencoded\r\nContent-Length: %d\r\n\r\n"
-                                   (* 1024 kilobytes)))
-                   (dotimes (_ kilobytes) (porter-test-write client piece))
-                   (should (equal 200 (porter-test-response-status
-                                       (porter-test-read client nil 10))))
-                   (- (porter-test-now) start))))
-              seconds)))
-    ;; Below some milliseconds it is all noise.
-    (should (< (car seconds) (+ (* 0.02 porter-test-patience) (* 2.3 (cadr seconds)))))))
+  (porter-test-with-server
+      (server (lambda (request)
+                (porter-request-param request "last")
+                (porter-test-answer request "ok")))
+    ;; The least of several rounds, as many as that needs when others use the machine too.
+    (let (one two)
+      (cl-loop repeat 12
+               do (let ((a (porter-bodies--seconds server 1024))
+                        (b (porter-bodies--seconds server 2048)))
+                    (setq one (if one (min one a) a)
+                          two (if two (min two b) b)))
+               until (< two (* 2.3 one))
+               finally (should (< two (* 2.3 one)))))))
 
 (ert-deftest porter-bodies-as-they-come ()
   "A function gets a body while the client sends it, and answers at its end."
