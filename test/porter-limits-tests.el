@@ -15,7 +15,6 @@
   '(progn
      (require 'porter)
      (require 'eieio)
-     (defvar porter-limits-options nil)
      (let ((server
             (apply #'porter-start
                    (lambda (request)
@@ -45,30 +44,16 @@
                                      process 200 nil
                                      (number-to-string (length (porter-request-body request)))))
                          (_ (porter-respond process 200 nil "ok")))))
-                   0 nil porter-limits-options)))
+                   0 nil porter-test-options)))
        (message "PORT %d" (porter-port server))
        (while t (accept-process-output nil 60))))
   "A form for child Emacsen: a server that can be made to compute.")
 
-(defmacro porter-limits--with (spec &rest body)
-  "Run BODY with a server in a child Emacs.
-SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
-  (declare (indent 1) (debug ((symbolp &rest form) body)))
-  (pcase-let ((`(,port . ,options) spec) (child (make-symbol "child")))
-    `(let ((porter-test-module-assertions nil))
-       (porter-test-with-child
-           (,child (porter-test-batch-command
-                    '(require 'eieio)
-                    (list 'setq 'porter-limits-options (list 'quote (list ,@options)))
-                    porter-limits--form))
-         (let ((,port (string-to-number
-                       (porter-test-child-await ,child "^PORT \\([0-9]+\\)$" 20))))
-           ,@body)))))
-
 (defmacro porter-limits--stuck (spec &rest body)
-  "As `porter-limits--with' SPEC, but BODY runs while the child's Lisp computes."
+  "Run BODY with a server in a child Emacs whose Lisp computes all the while.
+SPEC is (PORT &rest OPTIONS), as for `porter-test-with-child-server'."
   (declare (indent 1) (debug ((symbolp &rest form) body)))
-  `(porter-limits--with ,spec
+  `(porter-test-with-child-server (,(car spec) porter-limits--form ,@(cdr spec))
      (porter-test-with-client (busy ,(car spec))
        (porter-test-write busy (porter-test-request-bytes "GET" "/busy?s=30"))
        (porter-test-pause 0.1)
@@ -119,7 +104,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-body-of-exactly-max ()
   "A body of just the allowed size is taken, whatever its framing."
-  (porter-limits--with (port :max-body 1000)
+  (porter-test-with-child-server (port porter-limits--form :max-body 1000)
     (should (equal "1000" (porter-test-response-body
                            (porter-test-post port "/length" (make-string 1000 ?x)))))
     (porter-test-with-client (client port)
@@ -158,7 +143,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-slow-body-is-taken ()
   "What matters is progress, not the time for the whole."
-  (porter-limits--with (port :body-timeout 0.5)
+  (porter-test-with-child-server (port porter-limits--form :body-timeout 0.5)
     (porter-test-with-client (client port)
       (porter-test-write client
                          "POST /length HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\n")
@@ -167,7 +152,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-idle-timeout ()
   "A connection between requests is closed without a word, also while Lisp is stuck."
-  (porter-limits--with (port :idle-timeout 0.5 :head-timeout 20)
+  (porter-test-with-child-server (port porter-limits--form :idle-timeout 0.5 :head-timeout 20)
     (porter-test-with-client (client port)
       (should (equal "ok" (porter-test-response-body (porter-test-ask client "GET" "/"))))
       (porter-test-with-client (busy port)
@@ -177,7 +162,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-write-timeout ()
   "A client that does not read its answer is given up, and one that reads is not."
-  (porter-limits--with (port :write-timeout 1)
+  (porter-test-with-child-server (port porter-limits--form :write-timeout 1)
     (porter-test-with-client (client port)
       (porter-test-hold client)
       (porter-test-write client (porter-test-request-bytes "GET" "/large"))
@@ -191,7 +176,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-requests-per-connection ()
   "The last request that a connection may bring says so in its answer."
-  (porter-limits--with (port :max-requests-per-connection 3)
+  (porter-test-with-child-server (port porter-limits--form :max-requests-per-connection 3)
     (porter-test-with-client (client port)
       (dotimes (_ 2)
         (should-not (porter-test-says-close-p (porter-test-ask client "GET" "/"))))
@@ -205,7 +190,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-pipelined ()
   "Beyond the limit requests are not read, and are answered in the end all the same."
-  (porter-limits--with (port :max-pipelined 4)
+  (porter-test-with-child-server (port porter-limits--form :max-pipelined 4)
     (porter-test-with-client (client port)
       (porter-test-write client (mapconcat (lambda (_) (concat porter-limits--head "\r\n"))
                                            (number-sequence 1 1000) ""))
@@ -214,7 +199,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-connections-in-all ()
   "Beyond the limit connections wait in the kernel until one leaves."
-  (porter-limits--with (port :max-connections 3)
+  (porter-test-with-child-server (port porter-limits--form :max-connections 3)
     (let ((clients (mapcar (lambda (_) (porter-test-open port)) '(1 2 3 4 5))))
       (unwind-protect
           (progn
@@ -273,7 +258,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-handler-timeout ()
   "A handler that computes, or waits, for too long: 504, and its late answer is dropped."
-  (porter-limits--with (port :handler-timeout 0.4)
+  (porter-test-with-child-server (port porter-limits--form :handler-timeout 0.4)
     (porter-test-with-client (client port)
       (should (equal 504 (porter-test-response-status
                           (porter-test-ask client "GET" "/later"))))
@@ -288,7 +273,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-limits-continue-only-when-the-body-is-wanted ()
   "100 Continue before the body; not when it is there already, nor for HTTP/1.0."
-  (porter-limits--with (port)
+  (porter-test-with-child-server (port porter-limits--form)
     (porter-test-with-client (client port)
       (porter-test-write client (concat "POST /length HTTP/1.1\r\nHost: localhost\r\n"
                                         "Content-Length: 3\r\nExpect: 100-continue\r\n\r\n"))
@@ -410,7 +395,7 @@ if ($what eq 'post') {
 (ert-deftest porter-limits-many-idle-connections ()
   "Ten thousand idle connections: all answer, memory stays, Emacs opens files and processes."
   (let ((n (if porter-test-slow 10000 2000)) before after)
-    (porter-limits--with (port :max-connections nil :idle-timeout nil :head-timeout nil)
+    (porter-test-with-child-server (port porter-limits--form :max-connections nil :idle-timeout nil :head-timeout nil)
       (porter-test-get-body port "/")
       (setq before (string-to-number (porter-test-get-body port "/memory")))
       (porter-test-with-child (crowd (append (porter-limits--crowd n)
@@ -430,7 +415,7 @@ if ($what eq 'post') {
   "Clients that send or read slowly stop nobody else and do not outlive the timeouts."
   (let ((n (if porter-test-slow 1000 200)))
     (dolist (what '("head" "body"))
-      (porter-limits--with (port :head-timeout 2 :body-timeout 1)
+      (porter-test-with-child-server (port porter-limits--form :head-timeout 2 :body-timeout 1)
         (porter-test-with-child (crowd (append (porter-limits--crowd n)
                                                (list (number-to-string port)
                                                      (number-to-string n) what)))
@@ -450,7 +435,7 @@ if ($what eq 'post') {
 (ert-deftest porter-limits-stuck-for-long ()
   "Emacs stuck for long: all are answered, by Lisp or by C, and memory is bounded."
   (let ((seconds (if porter-test-slow 30 5)) before after)
-    (porter-limits--with (port :max-queue 300 :queue-timeout (* 0.6 seconds))
+    (porter-test-with-child-server (port porter-limits--form :max-queue 300 :queue-timeout (* 0.6 seconds))
       (porter-test-get-body port "/")
       (setq before (string-to-number (porter-test-get-body port "/memory")))
       (porter-test-with-client (busy port)
@@ -484,7 +469,7 @@ if ($what eq 'post') {
 (ert-deftest porter-limits-many-bodies-while-stuck ()
   "Bodies that wait for Lisp go to files when together they would take much memory."
   (let (before after)
-    (porter-limits--with (port)
+    (porter-test-with-child-server (port porter-limits--form)
       (setq before (string-to-number (porter-test-get-body port "/memory")))
       (porter-test-with-client (busy port)
         (porter-test-write busy (porter-test-request-bytes "GET" "/busy?s=3"))

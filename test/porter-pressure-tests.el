@@ -14,7 +14,6 @@
 (defconst porter-pressure--form
   '(progn
      (require 'porter)
-     (defvar porter-pressure-options nil)
      (let ((server
             (apply #'porter-start
                    '(((:GET . "^/busy$")
@@ -31,25 +30,10 @@
                                          (number-to-string
                                           (1+ (string-to-number
                                                (or (cdr (assoc "n" headers)) "0")))))))))
-                   0 nil porter-pressure-options)))
+                   0 nil porter-test-options)))
        (message "PORT %d" (porter-port server))
        (while t (accept-process-output nil 60))))
   "A form for child Emacsen: the n+1 handler, and one that loops for a while.")
-
-(defmacro porter-pressure--with (spec &rest body)
-  "Run BODY with a child Emacs that serves `porter-pressure--form'.
-SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
-  (declare (indent 1) (debug ((symbolp &rest form) body)))
-  (pcase-let ((`(,port . ,options) spec) (child (make-symbol "child")))
-    `(let ((porter-test-module-assertions nil))
-       (porter-test-with-child
-           (,child (porter-test-batch-command
-                    '(require 'eieio)
-                    (list 'setq 'porter-pressure-options (list 'quote (list ,@options)))
-                    porter-pressure--form))
-         (let ((,port (string-to-number
-                       (porter-test-child-await ,child "^PORT \\([0-9]+\\)$" 20))))
-           ,@body)))))
 
 (defun porter-pressure--ask (client n)
   "Send request N over CLIENT."
@@ -57,7 +41,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-busy-emacs-answers-afterwards ()
   "What arrives while Lisp loops is accepted, queued, and answered within a second after."
-  (porter-pressure--with (port)
+  (porter-test-with-child-server (port porter-pressure--form)
     (let ((seconds (if porter-test-slow 5 2)) clients)
       (porter-test-with-client (busy port)
         (unwind-protect
@@ -84,7 +68,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-full-queue-is-503-at-once ()
   "Beyond :max-queue the loop itself says 503 and Retry-After, while Lisp is stuck."
-  (porter-pressure--with (port :max-queue 5)
+  (porter-test-with-child-server (port porter-pressure--form :max-queue 5)
     (let (clients)
       (porter-test-with-client (busy port)
         (unwind-protect
@@ -109,7 +93,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-clients-that-left-count-as-queued ()
   "Clients that ask and leave while Lisp is stuck do not fill the memory beyond :max-queue."
-  (porter-pressure--with (port :max-queue 5)
+  (porter-test-with-child-server (port porter-pressure--form :max-queue 5)
     (porter-test-with-client (busy port)
       (porter-test-write busy "GET /busy?s=2 HTTP/1.1\r\nHost: localhost\r\n\r\n")
       (porter-test-pause 0.2)
@@ -131,7 +115,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-old-requests-are-503 ()
   "A request that waited in the queue for :queue-timeout gets 503 while Lisp is stuck."
-  (porter-pressure--with (port :queue-timeout 1)
+  (porter-test-with-child-server (port porter-pressure--form :queue-timeout 1)
     (porter-test-with-client (busy port)
       (porter-test-with-client (client port)
         (porter-test-write busy "GET /busy?s=4 HTTP/1.1\r\nHost: localhost\r\n\r\n")
@@ -143,7 +127,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-wrk ()
   "A hundred connections for some seconds: no error, no refusal."
-  (porter-pressure--with (port)
+  (porter-test-with-child-server (port porter-pressure--form)
     (let ((result (porter-test-wrk port (if porter-test-slow 10 4) 100 "/?n=1")))
       (should (equal '(0 nil) (list (plist-get result :errors)
                                     (and (/= 0 (plist-get result :errors))
@@ -172,7 +156,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 (ert-deftest porter-pressure-curl-loop ()
   "Right answers for each of many curls, none lost: 1, 10 and 500 at a time."
   (porter-test-need "curl" "parallel")
-  (porter-pressure--with (port)
+  (porter-test-with-child-server (port porter-pressure--form)
     (pcase-dolist (`(,jobs ,normal) '((1 60) (10 300) (500 500)))
       (let ((last (if porter-test-slow 5000 normal)))
         (dotimes (_ (if porter-test-slow 3 1))
@@ -181,7 +165,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-pipelined-rounds ()
   "Twenty connections with 16 requests in each write: all right, all in order."
-  (porter-pressure--with (port)
+  (porter-test-with-child-server (port porter-pressure--form)
     (let ((clients (mapcar (lambda (_) (porter-test-open port)) (number-sequence 1 20))))
       (unwind-protect
           (dotimes (round 10)
@@ -199,7 +183,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-many-connections ()
   "Three hundred open connections each get their own answers."
-  (porter-pressure--with (port)
+  (porter-test-with-child-server (port porter-pressure--form)
     (let ((clients (mapcar (lambda (_) (porter-test-open port)) (number-sequence 1 300))))
       (unwind-protect
           (dotimes (_ 2)
@@ -213,7 +197,7 @@ SPEC is (PORT &rest OPTIONS), PORT a variable, OPTIONS of `porter-start'."
 
 (ert-deftest porter-pressure-max-connections ()
   "Beyond :max-connections a client waits until another leaves."
-  (porter-pressure--with (port :max-connections 2)
+  (porter-test-with-child-server (port porter-pressure--form :max-connections 2)
     (let ((one (porter-test-open port)) (two (porter-test-open port)) three)
       (unwind-protect
           (progn

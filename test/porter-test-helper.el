@@ -740,6 +740,22 @@ Return (EXIT-STATUS . OUTPUT)."
       (ert-fail (list "The child Emacs failed" :status (car result) :said output)))
     (car (read-from-string (match-string 1 output)))))
 
+(defmacro porter-test-with-child-server (spec &rest body)
+  "Run BODY with a server in a child Emacs.
+SPEC is (PORT FORM &rest OPTIONS): PORT is a variable, and FORM, evaluated there, starts
+a server with `porter-test-options', which are OPTIONS, and says \"PORT n\"."
+  (declare (indent 1) (debug ((symbolp form &rest form) body)))
+  (pcase-let ((`(,port ,form . ,options) spec) (child (make-symbol "child")))
+    `(let ((porter-test-module-assertions nil))
+       (porter-test-with-child
+           (,child (porter-test-batch-command
+                    '(require 'eieio)
+                    (list 'defvar 'porter-test-options (list 'quote (list ,@options)))
+                    ,form))
+         (let ((,port (string-to-number
+                       (porter-test-child-await ,child "^PORT \\([0-9]+\\)$" 20))))
+           ,@body)))))
+
 (defconst porter-test-hello-form
   '(lambda (request)
      (porter-respond (slot-value request 'process) 200 '(("Content-Type" . "text/plain")) "hello"))
