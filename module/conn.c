@@ -383,7 +383,8 @@ static void refuse(struct conn *conn, int status, const char *detail)
     conn->refused = true;
     exchange->keep_alive = false;
     append(conn, exchange);
-    answer_plain(conn, exchange, status, detail, NULL, false);
+    answer_plain(conn, exchange, status, detail, status == 503 ? "Retry-After: 1\r\n" : NULL,
+                 false);
     if (status < 500)
         atomic_fetch_add_explicit(&conn->server->errors, 1, memory_order_relaxed);
 }
@@ -1073,6 +1074,29 @@ static bool may_begin(struct conn *conn)
            (!max || conn->outstanding < max);
 }
 
+static bool same_address(const struct peer *a, const struct peer *b)
+{
+    if (a->address.sa.sa_family != b->address.sa.sa_family)
+        return false;
+    if (a->address.sa.sa_family == AF_INET)
+        return a->address.in.sin_addr.s_addr == b->address.in.sin_addr.s_addr;
+    return memcmp(&a->address.in6.sin6_addr, &b->address.in6.sin6_addr,
+                  sizeof a->address.in6.sin6_addr) == 0;
+}
+
+bool conn_address_has_room(const struct hub *hub, const struct server *server,
+                           const struct peer *peer, const struct conn *apart)
+{
+    uint32_t max = server->limits.connections_per_address_max;
+    if (!max || peer->address.sa.sa_family == AF_UNIX)
+        return true;
+    for (const struct conn *conn = hub->conns; conn; conn = conn->next)
+        if (conn->server == server && conn != apart && !conn->proxy &&
+            same_address(&conn->peer, peer) && --max == 0)
+            return false;
+    return true;
+}
+
 /* Who the client is says a proxy.  Returns how many BYTES it said it with. */
 static size_t feed_proxy(struct conn *conn, const char *bytes, size_t len)
 {
@@ -1080,14 +1104,18 @@ static size_t feed_proxy(struct conn *conn, const char *bytes, size_t len)
     enum proxy_status status = proxy_feed(conn->proxy, bytes, len, &used, &conn->peer);
     if (status == PROXY_MORE)
         return used;
+    bool crowded = conn->proxy->named &&
+                   !conn_address_has_room(conn->hub, conn->server, &conn->peer, conn);
     free(conn->proxy);
     conn->proxy = NULL;
-    if (status == PROXY_BAD) {
-        if (begin(conn))
-            refuse(conn, 400, "the connection does not begin with a PROXY header");
-        else
-            die(conn);
-    }
+    if (status == PROXY_DONE && !crowded)
+        return used;
+    if (!begin(conn))
+        die(conn);
+    else if (crowded)
+        refuse(conn, 503, "too many connections from this address");
+    else
+        refuse(conn, 400, "the connection does not begin with a PROXY header");
     return used;
 }
 

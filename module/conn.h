@@ -66,6 +66,10 @@ struct conn {
 /* Takes FD, an accepted non-blocking socket.  Closes it when memory is out. */
 void conn_open(struct hub *hub, struct server *server, int fd, const struct peer *peer);
 
+/* May SERVER have one more connection from PEER, apart from APART (or NULL)? */
+bool conn_address_has_room(const struct hub *hub, const struct server *server,
+                           const struct peer *peer, const struct conn *apart);
+
 /* EXCHANGE is handed back by Emacs: takes it.  NEXT is what was handed back behind it, or NULL: answers of one
  * connection leave in one write. */
 void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *next);

@@ -65,26 +65,16 @@ static bool crowds_emacs(struct hub *hub, int fd)
     return true;
 }
 
-static bool same_address(const struct peer *a, const struct peer *b)
+/* 503, without a connection that could be held open. */
+static void turn_away(struct hub *hub, struct server *server, int fd)
 {
-    if (a->address.sa.sa_family != b->address.sa.sa_family)
-        return false;
-    if (a->address.sa.sa_family == AF_INET)
-        return a->address.in.sin_addr.s_addr == b->address.in.sin_addr.s_addr;
-    return memcmp(&a->address.in6.sin6_addr, &b->address.in6.sin6_addr,
-                  sizeof a->address.in6.sin6_addr) == 0;
-}
-
-static bool address_has_room(struct hub *hub, const struct server *server, const struct peer *peer)
-{
-    uint32_t max = server->limits.connections_per_address_max;
-    /* Behind a proxy all have the same address when they are accepted. */
-    if (!max || server->proxied || peer->address.sa.sa_family == AF_UNIX)
-        return true;
-    for (struct conn *conn = hub->conns; conn; conn = conn->next)
-        if (conn->server == server && same_address(&conn->peer, peer) && --max == 0)
-            return false;
-    return true;
+    static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
+                                 "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
+    atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
+    /* With a request unread the end would be a reset, and that may overtake the answer. */
+    (void)!recv(fd, hub->read_buffer, sizeof hub->read_buffer, MSG_DONTWAIT);
+    close(fd);
 }
 
 static void on_listener(uv_poll_t *handle, int status, int events)
@@ -117,12 +107,9 @@ static void on_listener(uv_poll_t *handle, int status, int events)
             close(fd);
             continue;
         }
-        if (!address_has_room(hub, server, &peer)) {
-            static const char answer[] = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\n"
-                                         "Content-Length: 0\r\nConnection: close\r\n\r\n";
-            send(fd, answer, sizeof answer - 1, MSG_NOSIGNAL | MSG_DONTWAIT);
-            atomic_fetch_add_explicit(&server->errors, 1, memory_order_relaxed);
-            close(fd);
+        /* Behind a proxy all have the same address until it has said who they are. */
+        if (!server->proxied && !conn_address_has_room(hub, server, &peer, NULL)) {
+            turn_away(hub, server, fd);
             continue;
         }
         conn_open(hub, server, fd, &peer);

@@ -70,6 +70,7 @@ static enum proxy_status read_line(struct proxy *proxy, struct peer *peer)
     else
         found.address.in.sin_port = htons(port);
     *peer = found;
+    proxy->named = true;
     return PROXY_DONE;
 }
 
@@ -109,6 +110,7 @@ static enum proxy_status read_binary(struct proxy *proxy, struct peer *peer)
         memcpy(&found.address.in6.sin6_port, at + 32, 2);
     }
     *peer = found;
+    proxy->named = true;
     return PROXY_DONE;
 }
 

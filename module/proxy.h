@@ -29,6 +29,7 @@ struct proxy {
     uint8_t len;   /* bytes in HEAD */
     uint16_t skip; /* of version 2: bytes still to come that say nothing to us */
     bool skipping;
+    bool named; /* PEER has been changed */
     char head[PROXY_HEAD_MAX];
 };
 

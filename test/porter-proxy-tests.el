@@ -92,5 +92,29 @@
       (should (equal 400 (porter-test-response-status (porter-test-read client))))))
   (porter-test-should-come-to-rest))
 
+;; The addresses count that proxies name, not theirs, which all connections have.
+(ert-deftest porter-proxy-protocol-connections-per-address ()
+  "Beyond the limit an address that a proxy names gets 503; others do not suffer."
+  (porter-test-with-server (server #'porter-proxy--handler
+                                   :proxy-protocol t :max-connections-per-address 2)
+    (cl-flet ((ask (client address)
+                (porter-test-write
+                 client (format "PROXY TCP4 %s 192.0.2.2 56324 443\r\n" address))
+                (porter-test-response-status (porter-test-ask client "GET" "/"))))
+      (porter-test-with-client (one server)
+        (porter-test-with-client (two server)
+          (porter-test-with-client (three server)
+            (porter-test-with-client (other server)
+              (should (equal 200 (ask one "192.0.2.1")))
+              (should (equal 200 (ask two "192.0.2.1")))
+              (should (equal 503 (ask three "192.0.2.1")))
+              (porter-test-should-close three)
+              (should (equal 200 (ask other "192.0.2.7"))))))
+        ;; One has left.
+        (porter-test-wait (lambda ()
+                            (porter-test-with-client (next server)
+                              (equal 200 (ask next "192.0.2.1"))))
+                          3 "No room after a connection has left")))))
+
 (provide 'porter-proxy-tests)
 ;;; porter-proxy-tests.el ends here
