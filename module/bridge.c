@@ -293,11 +293,16 @@ static bool chain_may_grow(const struct bridge *bridge, const struct exchange *l
            follows(CONTAINER_OF(item, struct exchange, item), last->conn_number, last->sequence);
 }
 
-/* EXCHANGE's head is made. */
+/* Does the connection end with EXCHANGE's answer?  What has been read behind it is not to be handled. */
 static void note_close(struct bridge *bridge, const struct exchange *exchange)
 {
     if (exchange->reply.close)
-        bridge->ended_conn = exchange->conn_number;
+        bridge->ended_conns[exchange->conn_number % BRIDGE_ENDED] = exchange->conn_number;
+}
+
+static bool has_ended(const struct bridge *bridge, uint64_t conn_number)
+{
+    return bridge->ended_conns[conn_number % BRIDGE_ENDED] == conn_number;
 }
 
 static void send_whole(struct bridge *bridge, struct exchange *exchange)
@@ -370,7 +375,7 @@ static enum format_status zip_piece(struct reply *reply, bool last)
     return FORMAT_OK;
 }
 
-enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange)
+static enum format_status flush(struct bridge *bridge, struct exchange *exchange)
 {
     struct reply *reply = &exchange->reply;
     struct buf out = {0};
@@ -404,6 +409,15 @@ enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange
         reply->body.len = 0;
     }
     buf_free(&out);
+    return status;
+}
+
+enum format_status bridge_flush(struct bridge *bridge, struct exchange *exchange)
+{
+    enum format_status status = flush(bridge, exchange);
+    /* A part is missing, or the head: nothing may follow it. */
+    if (status != FORMAT_OK)
+        bridge_abort(bridge, exchange);
     return status;
 }
 
@@ -453,10 +467,8 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
     if (UNLIKELY(reply->trailers.len > 0) && reply->phase == REPLY_OPEN) {
         /* Only chunks have trailers. */
         status = bridge_flush(bridge, exchange);
-        if (status != FORMAT_OK) {
-            bridge_abort(bridge, exchange);
+        if (status != FORMAT_OK)
             return status;
-        }
     }
     if (reply->phase == REPLY_OPEN) {
         struct format_context context = context_of(exchange);
@@ -497,6 +509,7 @@ enum format_status bridge_finish(struct bridge *bridge, struct exchange *exchang
             bridge_abort(bridge, exchange);
             return status;
         }
+        note_close(bridge, exchange); /* too short for the length that it declared */
         slot_release(bridge, id);
         if (keep)
             keep_request(bridge, exchange);
@@ -563,6 +576,7 @@ void bridge_abort(struct bridge *bridge, struct exchange *exchange)
     exchange->reply.status = status;
     exchange->reply.close = true;
     exchange->reply.phase = REPLY_DONE;
+    note_close(bridge, exchange);
     write_chain(bridge);
     if (!exchange_move(exchange, EXCHANGE_RUNNING, EXCHANGE_WRITING))
         exchange_move(exchange, EXCHANGE_STREAMING, EXCHANGE_WRITING);
@@ -793,7 +807,7 @@ static bool take_request(struct bridge *bridge, struct exchange *exchange)
         return false;
     }
     /* No handler runs for what is behind the end of its connection (RFC 9112 section 9.6). */
-    if (exchange->conn_number != bridge->ended_conn && slot_take(bridge, exchange)) {
+    if (!has_ended(bridge, exchange->conn_number) && slot_take(bridge, exchange)) {
         if (exchange->request.body_streams)
             nudge(bridge, exchange); /* the loop knows its id now */
         return true;

@@ -37,6 +37,9 @@ struct bridge_event {
 /* How many drains may nest: handlers that wait, in handlers that wait. */
 #define BRIDGE_DEPTH_MAX 8
 
+/* Two ended connections of one batch share a place only when so many others came between them. */
+#define BRIDGE_ENDED 1024
+
 /* What is left of an exchange that is finished while its handler still runs. */
 struct kept {
     exchange_id running; /* the exchange last taken at this depth */
@@ -68,7 +71,9 @@ struct bridge {
     uint64_t written_conn;
     uint32_t written_sequence;
 
-    uint64_t ended_conn; /* the last one that an answer has said the end of */
+    /* Connections that an answer has said the end of, each in the place that its number has modulo the
+     * size.  None is needed for long: the loop soon revokes what is behind such an answer. */
+    uint64_t ended_conns[BRIDGE_ENDED];
 
     struct item_list done; /* to be handed back */
     bool wake;             /* the loop has something to do with them */

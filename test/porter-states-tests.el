@@ -160,6 +160,29 @@ Nothing more is read from it, but its leaving is seen."
 
 ;;;; What runs out
 
+(ert-deftest porter-states-nothing-behind-two-closes-is-handled ()
+  "The same for two connections whose requests come to Lisp together."
+  (let ((seen (list nil)))
+    (porter-test-with-server
+        (server (byte-compile
+                 (lambda (request)
+                   (when (equal (porter-request-path request) "/second") (setcar seen t))
+                   (porter-respond (slot-value request 'process) 200
+                                   '(("Connection" . "close")) "bye"))))
+      ;; Many times: usually the loop revokes the second ones before Lisp comes by.
+      (dotimes (_ 50)
+        (porter-test-with-client (one server)
+          (porter-test-with-client (two server)
+            ;; Alternately, so that the second of ONE comes behind the first of TWO.
+            (dolist (path '("/first" "/second"))
+              (dolist (client (list one two))
+                (porter-test-write client (porter-states--request path))))
+            (dolist (client (list one two))
+              (should (equal "bye" (porter-test-response-body (porter-test-read client))))
+              (porter-test-should-close client))))))
+    (porter-test-should-come-to-rest)
+    (should-not (car seen))))
+
 (ert-deftest porter-states-descriptors-are-left-for-emacs ()
   "Where client sockets cannot be moved out of Emacs's way they leave some descriptors to it."
   (porter-test-with-child
