@@ -847,6 +847,32 @@ static bool find_revoked(struct bridge *bridge, struct bridge_event *event)
     return false;
 }
 
+/* The next of what was taken that can be dealt with now, or NULL. */
+static struct item *next_item(struct bridge *bridge)
+{
+    bool room = hub_has_room(&bridge->loop->hub);
+    if (UNLIKELY(bridge->waiting.first != NULL) && room)
+        return list_pop(&bridge->waiting);
+    for (struct item *item; (item = list_pop(&bridge->todo));) {
+        report(bridge);
+        if (LIKELY(room) || item->kind != ITEM_REQUEST)
+            return item;
+        list_push(&bridge->waiting, item);
+    }
+    return NULL;
+}
+
+/* Do requests wait for room that is there now?  If there is none, the loop will ring. */
+static bool may_go_on(struct bridge *bridge)
+{
+    struct hub *hub = &bridge->loop->hub;
+    if (LIKELY(!bridge->waiting.first))
+        return false;
+    /* Say first, look then: the loop counts down first, and looks at WANTS_ROOM then. */
+    atomic_store(&hub->wants_room, true);
+    return hub_has_room(hub);
+}
+
 /* All that was taken is dealt with.  False when nothing more has come. */
 static bool look_for_more(struct bridge *bridge)
 {
@@ -879,12 +905,9 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
         if (find_revoked(bridge, event))
             return;
     }
-    if (!bridge->todo.first) {
-        if (!look_for_more(bridge))
-            return;
-    }
-    for (struct item *item; (item = list_pop(&bridge->todo));) {
-        report(bridge);
+    if (!bridge->todo.first && !may_go_on(bridge) && !look_for_more(bridge))
+        return;
+    for (struct item *item; (item = next_item(bridge));) {
         if (item->kind == ITEM_REQUEST) {
             struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
             if (!take_request(bridge, exchange))
@@ -961,7 +984,7 @@ bool bridge_end(struct bridge *bridge)
         return true; /* If the keyboard takes long the thread will notice. */
     turn_return(&bridge->loop->turn);
     bell_rest(&bridge->loop->hub.bell);
-    return queue_filled(&bridge->loop->hub.inbox);
+    return queue_filled(&bridge->loop->hub.inbox) || may_go_on(bridge);
 }
 
 bool bridge_linger(struct bridge *bridge, uint64_t usec)
@@ -1061,6 +1084,7 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
     if (ended) {
         struct item_list inbox = queue_take(&loop->hub.inbox);
         struct item_list outbox = queue_take(&loop->hub.outbox);
+        list_join(&bridge->todo, &bridge->waiting);
         list_join(&bridge->todo, &inbox);
         list_join(&bridge->todo, &outbox);
         for (struct item *item; (item = list_pop(&bridge->todo));)

@@ -41,6 +41,12 @@ static void on_closed(uv_handle_t *handle)
     free(conn);
 }
 
+static void set_held(struct conn *conn, size_t bytes)
+{
+    atomic_fetch_add(&conn->hub->held_bytes, bytes - conn->held_bytes);
+    conn->held_bytes = bytes;
+}
+
 static void drop_intake(struct conn *conn)
 {
     intake_free(conn->intake);
@@ -55,6 +61,7 @@ static void destroy(struct conn *conn)
     struct server *server = conn->server;
     CHECK(!conn->first);
     drop_intake(conn);
+    set_held(conn, 0);
     if (conn->current) {
         hub_recycle(hub, conn->current);
         conn->current = NULL;
@@ -1345,6 +1352,20 @@ static bool has_blocked_answer(struct conn *conn)
     return false;
 }
 
+/* What CONN's client is behind with reading takes this much memory.  That of a WebSocket has limits of its own, and
+ * may be shared with others. */
+static size_t bytes_behind(const struct conn *conn)
+{
+    size_t bytes = 0;
+    if (conn->want_write && !conn->socket)
+        for (struct exchange *exchange = conn->first; exchange; exchange = exchange->next_on_conn) {
+            bytes += atomic_load(&exchange->unsent_bytes);
+            if (exchange->complete)
+                bytes += exchange->reply.head.capacity + exchange->reply.body.capacity;
+        }
+    return bytes;
+}
+
 static void settle(struct conn *conn)
 {
     if (!conn->server) /* destroyed already */
@@ -1358,6 +1379,9 @@ static void settle(struct conn *conn)
     }
     if (!conn->want_write)
         conn->full_ms = 0;
+    set_held(conn, bytes_behind(conn));
+    if (UNLIKELY(!hub_has_room(conn->hub)))
+        hub_tick_within(conn->hub, LIMIT_HELD_MS / 10);
     set_events(conn, (wants_reading(conn)  ? UV_READABLE
                       : wants_hangup(conn) ? UV_DISCONNECT
                                            : 0) |
@@ -1388,6 +1412,16 @@ static uint64_t left_to_crawl(uint64_t now, uint64_t start, uint64_t bytes, uint
         return UINT64_MAX;
     return left(now, start + (uint64_t)limit_ms * LIMIT_CRAWL_TIMES,
                 (uint32_t)least(1 + bytes * 1000 / LIMIT_CRAWL_BYTES_PER_S, UINT32_MAX));
+}
+
+/* Memory is short, and CONN's client keeps some of it by reading slowly.  True until half of it is free, so that not
+ * each request has to wait for the end of another one. */
+static bool keeps_others_waiting(struct conn *conn, uint64_t now)
+{
+    uint64_t ms = now - conn->full_ms;
+    return conn->held_bytes && atomic_load(&conn->hub->wants_room) &&
+           atomic_load(&conn->hub->held_bytes) > LIMIT_HELD_BYTES / 2 && ms >= LIMIT_HELD_MS &&
+           conn->full_bytes * 1000 / ms < LIMIT_HELD_BYTES_PER_S;
 }
 
 /* Requests that Lisp did not take, or did not answer, in time. */
@@ -1469,6 +1503,8 @@ uint64_t conn_check(struct conn *conn)
         next = conn->end_ms > now ? conn->end_ms - now : 0;
         if (next == 0)
             conn->dead = true;
+    } else if (conn->want_write && keeps_others_waiting(conn, now)) {
+        die(conn);
     } else if (conn->want_write &&
                (next = least(left(now, conn->write_ms, limits->write_timeout_ms),
                              left_to_crawl(now, conn->full_ms, conn->full_bytes,

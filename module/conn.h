@@ -44,6 +44,7 @@ struct conn {
     uint64_t body_ms;    /* when CURRENT's body began */
     uint64_t full_ms;    /* since when the client is behind with reading, or 0 */
     uint64_t full_bytes; /* what it has read since then */
+    size_t held_bytes;   /* of its answers in memory while it is behind: its part of the hub's */
     uint64_t end_ms; /* when the client said it sends no more (eof), or when to stop lingering */
 
     struct socket *socket; /* what the connection has become, or NULL */

@@ -54,7 +54,9 @@ struct hub {
     atomic_uint taken_count; /* items of the inbox that it has dealt with; wraps */
     atomic_bool backlog;     /* it has more of them, out of the inbox */
 
-    struct cache *cache; /* of compressed files, or NULL */
+    struct cache *cache;      /* of compressed files, or NULL */
+    atomic_size_t held_bytes; /* of answers in memory that their clients are behind with reading */
+    atomic_bool wants_room;   /* Emacs waits for that to be less */
 
     struct frame_pool frames; /* of all WebSockets */
     struct deflater *deflater;
@@ -83,6 +85,12 @@ void hub_deliver(struct hub *hub, struct exchange *exchange);
 
 /* Takes NOTICE, or a message, to the inbox, likewise. */
 void hub_notify(struct hub *hub, struct item *notice);
+
+/* May Emacs be given more requests?  Thread: any. */
+static inline bool hub_has_room(struct hub *hub)
+{
+    return atomic_load(&hub->held_bytes) <= LIMIT_HELD_BYTES;
+}
 
 /* Hand the round's requests over: one lock and at most one byte for all of them. */
 void hub_flush(struct hub *hub);

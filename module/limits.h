@@ -71,6 +71,13 @@ struct limits {
 #define LIMIT_MEMORY_BYTES (64 * 1024 * 1024)
 #define LIMIT_SPOOL_BYTES_SHORT (32 * 1024)
 
+/* When so much of answers waits in memory for clients to read it, over all connections, Lisp is given no further
+ * request until it is less; they wait in the queue.  Those who then have read slower than this, for so long at
+ * least, are given up.  Without it a thousand slow readers would hold a thousand large answers. */
+#define LIMIT_HELD_BYTES (256 * 1024 * 1024)
+#define LIMIT_HELD_MS 1000
+#define LIMIT_HELD_BYTES_PER_S (64 * 1024)
+
 /* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
  * form has some dozens of parts with heads of some hundred bytes. */
 #define LIMIT_PARTS 1000

@@ -360,6 +360,10 @@ static void trade(struct loop *loop)
     if (queue_filled(&loop->hub.outbox))
         drain_outbox(loop);
     hub_flush(&loop->hub);
+    if (UNLIKELY(atomic_load(&loop->hub.wants_room)) && hub_has_room(&loop->hub)) {
+        atomic_store(&loop->hub.wants_room, false);
+        bell_ring_from_loop(&loop->hub.bell, false);
+    }
 }
 
 static void on_prepare(uv_prepare_t *prepare)

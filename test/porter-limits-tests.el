@@ -29,11 +29,14 @@
                                                 (lambda () (porter-respond process 200 nil "later")))
                           :keep-alive)
                          ("/large" (porter-respond process 200 nil (make-string 20000000 ?x)))
-                         ("/memory"
+                         ((or "/memory" "/peak")
                           (porter-respond process 200 nil
                                           (with-temp-buffer
                                             (insert-file-contents "/proc/self/status")
-                                            (re-search-forward "^VmRSS:[ \t]+\\([0-9]+\\)")
+                                            (re-search-forward
+                                             (if (equal (porter-request-path request) "/peak")
+                                                 "^VmHWM:[ \t]+\\([0-9]+\\)"
+                                               "^VmRSS:[ \t]+\\([0-9]+\\)"))
                                             (match-string 1))))
                          ("/process"
                           (with-temp-buffer
@@ -482,6 +485,39 @@ if ($what eq 'post') {
           ;; Of 343 MiB.
           (unless (> porter-test-patience 1) ; a sanitizer keeps what was freed
             (should (< (- after before) (* 150 1024)))))))))
+
+(ert-deftest porter-limits-slow-readers-of-large-answers ()
+  "Many ask for 20 MB and do not read: memory is bounded, and others are served soon."
+  (let ((n (if porter-test-slow 100 40)) clients)
+    (porter-test-with-child-server (port porter-limits--form)
+      (unwind-protect
+          (progn
+            (dotimes (_ n)
+              (let ((client (porter-test-open port)))
+                (porter-test-hold client)
+                (push client clients)
+                (porter-test-write client (porter-test-request-bytes "GET" "/large"))))
+            ;; Behind all of them.
+            (should (equal "ok" (porter-test-response-body
+                                 (porter-test-fetch port "GET" "/" nil nil 20))))
+            (let ((mib (/ (string-to-number (porter-test-get-body port "/peak")) 1024)))
+              (message "%d answers of 20 MB that nobody reads: %d MiB at most" n mib)
+              (should (< mib 600))))
+        (mapc #'porter-test-close clients)))))
+
+(ert-deftest porter-limits-many-readers-of-large-answers ()
+  "Many ask for 20 MB at once and read: they wait for each other, and all get it."
+  (porter-test-need "curl" "xargs")
+  (porter-test-with-child-server (port porter-limits--form)
+    (with-temp-buffer
+      (insert (mapconcat (lambda (_) (format "http://127.0.0.1:%d/large" port))
+                         (make-list 60 nil) "\n"))
+      (call-process-region (point-min) (point-max) "xargs" t t nil "-P" "60" "-n" "1"
+                           "curl" "-s" "-o" "/dev/null" "-w" "%{http_code} %{size_download}\n")
+      (should (equal (apply #'concat (make-list 60 "200 20000000\n")) (buffer-string))))
+    (let ((mib (/ (string-to-number (porter-test-get-body port "/peak")) 1024)))
+      (message "60 at once with 20 MB each: %d MiB at most" mib)
+      (should (< mib 600)))))
 
 (provide 'porter-limits-tests)
 ;;; porter-limits-tests.el ends here
