@@ -1381,7 +1381,7 @@ static void settle(struct conn *conn)
         conn->full_ms = 0;
     set_held(conn, bytes_behind(conn));
     if (UNLIKELY(!hub_has_room(conn->hub)))
-        hub_tick_within(conn->hub, LIMIT_HELD_MS / 10);
+        hub_tick_within(conn->hub, LIMIT_HELD_MS / 3);
     set_events(conn, (wants_reading(conn)  ? UV_READABLE
                       : wants_hangup(conn) ? UV_DISCONNECT
                                            : 0) |

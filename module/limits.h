@@ -73,9 +73,10 @@ struct limits {
 
 /* When so much of answers waits in memory for clients to read it, over all connections, Lisp is given no further
  * request until it is less; they wait in the queue.  Those who then have read slower than this, for so long at
- * least, are given up.  Without it a thousand slow readers would hold a thousand large answers. */
+ * least (a round trip or two), are given up.  Without it a thousand slow readers would hold a thousand large
+ * answers, or with more patience hold up the queue. */
 #define LIMIT_HELD_BYTES (256 * 1024 * 1024)
-#define LIMIT_HELD_MS 1000
+#define LIMIT_HELD_MS 300
 #define LIMIT_HELD_BYTES_PER_S (64 * 1024)
 
 /* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
