@@ -28,6 +28,11 @@
 
 static void settle(struct conn *conn);
 
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
 /* ---- the end ---- */
 
 static void on_closed(uv_handle_t *handle)
@@ -114,6 +119,8 @@ static struct exchange *pop_first(struct conn *conn)
 
 static void recycle_if_ours(struct hub *hub, struct exchange *exchange)
 {
+    if (UNLIKELY(exchange->parked))
+        return; /* conn_unpark recycles it */
     if (UNLIKELY(exchange->zipping))
         atomic_store(&exchange->zip_dropped, true); /* on_zipped recycles it */
     else if (exchange_state(exchange) == EXCHANGE_LOOP)
@@ -889,13 +896,18 @@ static void admit(struct conn *conn, size_t bytes_left)
         send_continue(conn);
 }
 
-/* EXCHANGE is Lisp's to answer. */
-static void hand_over(struct conn *conn, struct exchange *exchange)
+static bool queue_is_full(struct server *server)
+{
+    uint32_t max = server->limits.queue_items_max;
+    return max && atomic_load(&server->queued_count) >= max;
+}
+
+/* To the queue, or 503. */
+static void enqueue(struct conn *conn, struct exchange *exchange)
 {
     struct hub *hub = conn->hub;
     struct server *server = conn->server;
-    struct limits *limits = &server->limits;
-    if (limits->queue_items_max && atomic_load(&server->queued_count) >= limits->queue_items_max) {
+    if (queue_is_full(server)) {
         answer_plain(conn, exchange, 503, "too many requests are waiting", "Retry-After: 1\r\n",
                      exchange->keep_alive);
         return;
@@ -910,6 +922,71 @@ static void hand_over(struct conn *conn, struct exchange *exchange)
     atomic_store(&exchange->state, EXCHANGE_QUEUED);
     hub->recent = server;
     hub_deliver(hub, exchange);
+}
+
+/* EXCHANGE finds the queue full.  False when it is not to wait. */
+static bool park(struct conn *conn, struct exchange *exchange)
+{
+    struct hub *hub = conn->hub;
+    if (exchange->request.body_streams || exchange->request.body.len > LIMIT_PARK_BODY_BYTES)
+        return false;
+    exchange->delivered_ms = hub_now(hub);
+    if (!hub->parked.first) {
+        hub->parked_ms = exchange->delivered_ms;
+        hub->parked_taken = atomic_load(&hub->taken_count);
+        hub->parked_idle_ms = 0;
+    }
+    exchange->parked = conn->parked = true;
+    list_push(&hub->parked, &exchange->item);
+    hub_tick_within(hub, LIMIT_PARK_STUCK_MS);
+    return true;
+}
+
+/* EXCHANGE is Lisp's to answer. */
+static void hand_over(struct conn *conn, struct exchange *exchange)
+{
+    if (!queue_is_full(conn->server) || !park(conn, exchange))
+        enqueue(conn, exchange);
+}
+
+/* Does Lisp take nothing from the queue?  One long turn of the loop, which Emacs may have to wait for, or run, counts
+ * little. */
+static bool lisp_is_stuck(struct hub *hub)
+{
+    uint64_t now = hub_now(hub);
+    unsigned taken = atomic_load(&hub->taken_count);
+    if (taken == hub->parked_taken)
+        hub->parked_idle_ms += (unsigned)least(now - hub->parked_ms, LIMIT_PARK_STUCK_MS / 4);
+    else
+        hub->parked_idle_ms = 0;
+    hub->parked_ms = now;
+    hub->parked_taken = taken;
+    return hub->parked_idle_ms >= LIMIT_PARK_STUCK_MS;
+}
+
+void conn_unpark(struct hub *hub)
+{
+    uint64_t now = hub_now(hub);
+    bool stuck = lisp_is_stuck(hub);
+    for (struct item *item; (item = hub->parked.first);) {
+        struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
+        struct conn *conn = exchange->conn;
+        if (conn && queue_is_full(conn->server) && !stuck &&
+            now - exchange->delivered_ms < LIMIT_PARK_MS) {
+            hub_tick_within(hub, LIMIT_PARK_STUCK_MS);
+            return;
+        }
+        list_pop(&hub->parked);
+        exchange->parked = false;
+        if (conn) {
+            conn->parked = false;
+            exchange->direct = conn->first == exchange && !conn->want_write;
+            enqueue(conn, exchange);
+            settle(conn);
+        } else {
+            hub_recycle(hub, exchange);
+        }
+    }
 }
 
 /* EXCHANGE is the next to be answered, by C or by Lisp. */
@@ -1077,7 +1154,7 @@ static bool is_storing(struct conn *conn)
 static bool may_begin(struct conn *conn)
 {
     uint32_t max = conn->server->limits.pipelined_max;
-    return !conn->closing && !conn->dead && !conn->held && !conn->storing &&
+    return !conn->closing && !conn->dead && !conn->held && !conn->storing && !conn->parked &&
            (!max || conn->outstanding < max);
 }
 
@@ -1398,11 +1475,6 @@ static uint64_t left(uint64_t now, uint64_t start, uint32_t limit_ms)
         return UINT64_MAX;
     uint64_t due = start + limit_ms;
     return due > now ? due - now : 0;
-}
-
-static uint64_t least(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 /* When to give up one who has moved BYTES since START: now for 0, never for UINT64_MAX. */

@@ -56,6 +56,7 @@ struct conn {
     bool storing;     /* CURRENT is complete, and waits for the files of its body to be written */
     bool held;    /* the last request may change the protocol: its answer decides what comes next */
     bool eof;     /* the client sends no more */
+    bool parked;  /* the last request waits for a place in the queue */
     bool hangup;  /* neither, but what it sent is not read to its end */
     bool refused; /* what the client sends is in vain, and it may be in the middle of it */
     bool closing; /* no request is read any more; close when the answers are out */
@@ -77,6 +78,9 @@ void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *
 
 /* What static.c did for EXCHANGE in the pool is done. */
 void conn_completed(struct exchange *exchange);
+
+/* Deliver or refuse the requests that found the queue full, as far as it is time for that. */
+void conn_unpark(struct hub *hub);
 
 /* Takes PIECE. */
 void conn_piece(struct piece *piece);

@@ -174,6 +174,7 @@ struct exchange {
     bool zipping;            /* the pool has REPLY; recycled only after that */
     atomic_bool zip_dropped; /* nobody waits for it any more */
     bool complete;           /* everything there is to write is here */
+    bool parked;             /* in hub->parked, and recycled only when taken out of it */
 };
 
 /* The loop's: may it send Emacs more?  If not, Emacs answers with an empty piece when it has taken some. */

@@ -77,8 +77,11 @@ static void watch(struct hub *hub, unsigned ms)
 static void on_stale(uv_timer_t *timer)
 {
     struct hub *hub = timer->data;
-    if (!queue_filled(&hub->inbox) && !atomic_load(&hub->backlog))
+    if (!queue_filled(&hub->inbox) && !atomic_load(&hub->backlog)) {
+        if (hub->parked.first)
+            watch(hub, STALE_MS); /* there is room for them now */
         return;
+    }
     if (hub->stale_taken != atomic_load_explicit(&hub->taken_count, memory_order_relaxed)) {
         watch(hub, STALE_MS);
         return;

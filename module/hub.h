@@ -39,6 +39,11 @@ struct hub {
     uint64_t delivered_count; /* since the start */
     struct server *recent;    /* the last one that something was delivered for, or NULL */
 
+    struct item_list parked; /* requests that found the queue full, in order; by conn.c */
+    uint64_t parked_ms;      /* when they were looked at last, */
+    unsigned parked_taken;   /* TAKEN_COUNT then, */
+    unsigned parked_idle_ms; /* and for how long it had not changed */
+
     struct item_list spare;  /* recycled exchanges */
     atomic_long spare_count; /* Emacs reads it, for the leak tests */
 

@@ -71,6 +71,13 @@ struct limits {
 #define LIMIT_MEMORY_BYTES (64 * 1024 * 1024)
 #define LIMIT_SPOOL_BYTES_SHORT (32 * 1024)
 
+/* A request that finds the queue full waits for a place in it: so long at most, and only while Lisp takes others
+ * from it, at least one in so long.  Ten thousand clients that ask at once are no more than Lisp can answer in
+ * a moment.  Its client is not read from meanwhile, and a larger body does not wait. */
+#define LIMIT_PARK_MS 500
+#define LIMIT_PARK_STUCK_MS 100
+#define LIMIT_PARK_BODY_BYTES (16 * 1024)
+
 /* When so much of answers waits in memory for clients to read it, over all connections, Lisp is given no further
  * request until it is less; they wait in the queue.  Those who then have read slower than this, for so long at
  * least (a round trip or two), are given up.  Without it a thousand slow readers would hold a thousand large

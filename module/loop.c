@@ -359,6 +359,8 @@ static void trade(struct loop *loop)
 {
     if (queue_filled(&loop->hub.outbox))
         drain_outbox(loop);
+    if (UNLIKELY(loop->hub.parked.first != NULL))
+        conn_unpark(&loop->hub);
     hub_flush(&loop->hub);
     if (UNLIKELY(atomic_load(&loop->hub.wants_room)) && hub_has_room(&loop->hub)) {
         atomic_store(&loop->hub.wants_room, false);
@@ -414,6 +416,7 @@ static void run(void *data)
     }
     drain_outbox(loop);
     close_all(loop);
+    conn_unpark(hub);
     hub_flush(hub);
     uv_walk(&hub->uv, on_walk, NULL);
     uv_run(&hub->uv, UV_RUN_DEFAULT);
