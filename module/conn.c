@@ -700,8 +700,10 @@ void conn_answer(struct hub *hub, struct exchange *exchange, const struct item *
         hub_recycle(hub, exchange);
         return;
     }
-    if (UNLIKELY(exchange->to_gzip) && !conn->dead && zip_answer(hub, exchange))
+    if (UNLIKELY(exchange->to_gzip) && !conn->dead && zip_answer(hub, exchange)) {
+        settle(conn); /* what is before it need not wait for that */
         return;
+    }
     CHECK(state == EXCHANGE_WRITING || state == EXCHANGE_WRITTEN);
     if (exchange->entry) {
         uint32_t number = exchange->entry;
