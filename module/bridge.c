@@ -305,6 +305,19 @@ static bool has_ended(const struct bridge *bridge, uint64_t conn_number)
     return bridge->ended_conns[conn_number % BRIDGE_ENDED] == conn_number;
 }
 
+/* May EXCHANGE be written to its socket here and now?  JOINS: the chain ends with what is before it. */
+static bool may_write(struct bridge *bridge, const struct exchange *exchange, bool joins)
+{
+    if (UNLIKELY(exchange->interim) || exchange->file.open)
+        return false;
+    /* The loop's next turn is ours, after all that is to be answered now: writing then, one answer after the
+     * other, wakes the client once and not each time. */
+    if (turn_is_lent(&bridge->loop->turn))
+        return false;
+    return joins || exchange->direct ||
+           follows(exchange, bridge->written_conn, bridge->written_sequence);
+}
+
 static void send_whole(struct bridge *bridge, struct exchange *exchange)
 {
     bool joins = !exchange->interim && joins_chain(bridge, exchange);
@@ -314,9 +327,7 @@ static void send_whole(struct bridge *bridge, struct exchange *exchange)
         hand_back_exchange(bridge, exchange, false);
         return;
     }
-    if (UNLIKELY(exchange->interim) || exchange->file.open || turn_is_lent(&bridge->loop->turn) ||
-        (!joins && !exchange->direct &&
-         !follows(exchange, bridge->written_conn, bridge->written_sequence))) {
+    if (!may_write(bridge, exchange, joins)) {
         write_chain(bridge); /* what is before it */
         hand_back_exchange(bridge, exchange, true);
         return;
@@ -884,7 +895,7 @@ static bool look_for_more(struct bridge *bridge)
     bridge->todo = queue_take(&loop->hub.inbox);
     if (!bridge->todo.first)
         return false;
-    /* There is plenty to do: whatever comes next is best read by Emacs itself. */
+    /* What comes next may be read here. */
     turn_want(&loop->turn);
     return true;
 }
