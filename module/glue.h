@@ -25,7 +25,7 @@
 struct glue_function {
     const char *name;
     ptrdiff_t arity;
-    emacs_function function;
+    emacs_value (*function)(emacs_env *, ptrdiff_t, emacs_value *, void *);
     const char *doc;
 };
 
