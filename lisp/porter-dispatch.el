@@ -332,11 +332,14 @@ With `debug-on-error' an error enters the debugger first."
   "The handler of request ID of SERVER signalled ERR."
   (let ((text (error-message-string err)))
     (porter--log server "%s: error: %s" (porter--describe id) text)
-    (porter--answer-plain id 500
-                          (if porter-show-backtrace
-                              (format "Internal Server Error\n%s\n\n%s" text
-                                      (or porter--backtrace ""))
-                            "Internal Server Error\n"))
+    (cond ((eq (car err) 'porter-too-large)
+           ;; Found when the handler looked at it; it is the client's mistake.
+           (porter--answer-plain id 413 "Content Too Large\n"))
+          (porter-show-backtrace
+           (porter--answer-plain id 500
+                                 (format "Internal Server Error\n%s\n\n%s" text
+                                         (or porter--backtrace ""))))
+          (t (porter--answer-plain id 500 "Internal Server Error\n")))
     nil))
 
 (defun porter--handler-quit (server id)

@@ -20,6 +20,7 @@
 (define-error 'porter-module-error "Porter's module" 'porter-error)
 (define-error 'porter-bad-handlers "Bad handlers" 'porter-error)
 (define-error 'porter-invalid-status "Invalid status" 'porter-error)
+(define-error 'porter-too-large "The request is too large" 'porter-error)
 (define-error 'porter-invalid-header "Invalid header" 'porter-error)
 
 (defgroup porter nil

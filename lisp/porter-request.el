@@ -281,8 +281,13 @@ nil and `:false'.  Signal a JSON error when it is none."
     (dolist (header (porter-request-headers request))
       (when (eq t (compare-strings (car header) nil nil "cookie" nil nil t))
         (dolist (pair (split-string (cdr header) ";" t "[ \t]+"))
-          (when (string-match "\\`\\([^=]+?\\)[ \t]*=[ \t]*\"?\\(.*?\\)\"?\\'" pair)
-            (push (cons (match-string 1 pair) (match-string 2 pair)) cookies)))))
+          ;; Quotes are taken off when there are two.
+          (when (string-match (concat "\\`\\([^=]+?\\)[ \t]*=[ \t]*"
+                                      "\\(?:\"\\(.*\\)\"\\|\\(.*\\)\\)\\'")
+                              pair)
+            (push (cons (match-string 1 pair)
+                        (or (match-string 2 pair) (match-string 3 pair)))
+                  cookies)))))
     (nreverse cookies)))
 
 (defun porter-request-cookie (request name)

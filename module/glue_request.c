@@ -195,7 +195,7 @@ static void add_pairs(emacs_env *env, const struct iovec *source, struct values 
          decode_next_pair(&at, end, &pair) && !lisp_failed(env);) {
         /* Every value made here lives until the module returns, and Emacs cannot be quit before. */
         if (++count > LIMIT_PARAMETERS)
-            lisp_signal(env, "porter-error", "Too many parameters",
+            lisp_signal(env, "porter-too-large", "Too many parameters",
                         lisp_integer(env, LIMIT_PARAMETERS));
         add_pair(env, values, decoded_text(env, pair.name, pair.name_len, true),
                  decoded_text(env, pair.value, pair.value_len, true));

@@ -92,9 +92,9 @@ struct limits {
 #define LIMIT_PART_HEAD_BYTES (16 * 1024)
 #define LIMIT_PARTS_TEXT_BYTES (1024 * 1024)
 
-/* Parameters of a query or an urlencoded form that become a Lisp list; more are an error.  A megabyte of "a&"
- * would otherwise be half a million of them. */
-#define LIMIT_PARAMETERS 4096
+/* Parameters of a query or an urlencoded form that become a Lisp list; more are an error, and 413 unless the handler
+ * minds.  A megabyte of "a&" would otherwise be half a million of them. */
+#define LIMIT_PARAMETERS 10000
 
 /* A path that names a file, decoded. */
 #define LIMIT_PATH_BYTES 4096
