@@ -1442,7 +1442,7 @@ static size_t bytes_behind(const struct conn *conn)
             if (exchange->complete)
                 bytes += exchange->reply.head.capacity + exchange->reply.body.capacity;
         }
-    return bytes;
+    return bytes < LIMIT_HELD_BYTES_EACH ? bytes : LIMIT_HELD_BYTES_EACH;
 }
 
 static void settle(struct conn *conn)
@@ -1492,10 +1492,13 @@ static uint64_t left_to_crawl(uint64_t now, uint64_t start, uint64_t bytes, uint
  * each request has to wait for the end of another one. */
 static bool keeps_others_waiting(struct conn *conn, uint64_t now)
 {
+    struct hub *hub = conn->hub;
     uint64_t ms = now - conn->full_ms;
-    return conn->held_bytes && atomic_load(&conn->hub->wants_room) &&
-           atomic_load(&conn->hub->held_bytes) > LIMIT_HELD_BYTES / 2 && ms >= LIMIT_HELD_MS &&
-           conn->full_bytes * 1000 / ms < LIMIT_HELD_BYTES_PER_S;
+    if (!conn->held_bytes || !hub->no_room_ms || ms < LIMIT_HELD_MS ||
+        atomic_load(&hub->held_bytes) <= LIMIT_HELD_BYTES / 2)
+        return false;
+    uint64_t seconds = least((now - hub->no_room_ms) / 1000, 16);
+    return conn->full_bytes * 1000 / ms < (uint64_t)LIMIT_HELD_BYTES_PER_S << seconds;
 }
 
 /* Requests that Lisp did not take, or did not answer, in time. */

@@ -62,6 +62,7 @@ struct hub {
     struct cache *cache;      /* of compressed files, or NULL */
     atomic_size_t held_bytes; /* of answers in memory that their clients are behind with reading */
     atomic_bool wants_room;   /* Emacs waits for that to be less */
+    uint64_t no_room_ms;      /* the loop knows of that since then, or 0 */
 
     struct frame_pool frames; /* of all WebSockets */
     struct deflater *deflater;

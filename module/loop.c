@@ -354,6 +354,18 @@ static void on_wake(uv_async_t *async)
     drain_outbox(async->data);
 }
 
+/* Emacs waits for clients to read what it has answered. */
+static void look_for_room(struct hub *hub)
+{
+    if (hub_has_room(hub)) {
+        hub->no_room_ms = 0;
+        atomic_store(&hub->wants_room, false);
+        bell_ring_from_loop(&hub->bell, false);
+    } else if (!hub->no_room_ms) {
+        hub->no_room_ms = hub_now(hub);
+    }
+}
+
 /* Before and after each wait: what has gathered goes over, what has come back is taken in. */
 static void trade(struct loop *loop)
 {
@@ -362,10 +374,8 @@ static void trade(struct loop *loop)
     if (UNLIKELY(loop->hub.parked.first != NULL))
         conn_unpark(&loop->hub);
     hub_flush(&loop->hub);
-    if (UNLIKELY(atomic_load(&loop->hub.wants_room)) && hub_has_room(&loop->hub)) {
-        atomic_store(&loop->hub.wants_room, false);
-        bell_ring_from_loop(&loop->hub.bell, false);
-    }
+    if (UNLIKELY(atomic_load(&loop->hub.wants_room)))
+        look_for_room(&loop->hub);
 }
 
 static void on_prepare(uv_prepare_t *prepare)
