@@ -48,6 +48,9 @@ static void on_closed(uv_handle_t *handle)
 
 static void set_held(struct conn *conn, size_t bytes)
 {
+    /* Both threads look at it all the time, so it is left alone while nothing changes. */
+    if (LIKELY(bytes == conn->held_bytes))
+        return;
     atomic_fetch_add(&conn->hub->held_bytes, bytes - conn->held_bytes);
     conn->held_bytes = bytes;
 }

@@ -242,7 +242,7 @@ Nothing more is read from it, but its leaving is seen."
         (should (= status (porter-test-response-status
                            (porter-test-post server path (apply #'concat (make-list count "a&"))
                                              '("Content-Type" . "application/x-www-form-urlencoded")))))
-        (should (< seconds (* 1.5 porter-test-patience)))))))
+        (should (< seconds (* 3 porter-test-patience)))))))
 
 (ert-deftest porter-states-error-after-the-handler ()
   "An error while the answer is made does not get out of the drain, and the server goes on."
