@@ -9,40 +9,7 @@
 
 ;;; Code:
 
-(require 'porter-test-helper)
-(require 'porter-web-server)
-
-(defmacro porter-ws-test (spec &rest body)
-  "Run BODY with a server; SPEC is (VARIABLE HANDLERS &rest NETWORK-ARGS)."
-  (declare (indent 1))
-  `(porter-test-quietly
-     (let* ((ws-servers nil)
-            (,(car spec) (ws-start ,(nth 1 spec) 0 nil ,@(nthcdr 2 spec))))
-       (unwind-protect (progn ,@body)
-         (ws-stop ,(car spec))))))
-
-(defun porter-ws-curl (server &rest args)
-  "What curl with ARGS, the last one a path, gets of SERVER, as bytes."
-  (porter-test-need "curl")
-  (with-temp-buffer
-    (set-buffer-multibyte nil)
-    (let* ((coding-system-for-read 'binary) (process-connection-type nil)
-           (process (apply #'start-process "curl" (current-buffer) "curl" "-s"
-                           (append (butlast args)
-                                   (list (format "http://127.0.0.1:%d%s"
-                                                 (process-contact (ws-process server)
-                                                                  :service)
-                                                 (car (last args))))))))
-      (set-process-sentinel process #'ignore)
-      (porter-test-wait (lambda () (not (process-live-p process))) 10 "curl hangs")
-      (porter-test-accept process 0.01)
-      (buffer-string))))
-
-(defun porter-ws-text (request text)
-  "Answer REQUEST with TEXT, by hand."
-  (with-slots (process) request
-    (ws-response-header process 200 '("Content-type" . "text/plain"))
-    (process-send-string process text)))
+(require 'porter-web-server-helper)
 
 (defun porter-ws-parsed (&rest lines)
   "The request of LINES, joined by CRLF, parsed, and whether it is complete."
