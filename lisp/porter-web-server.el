@@ -212,19 +212,21 @@ NEW is the opcode of a message whose fragments so far are DATA.")
   "Fill SLOT of REQUEST, as it is wanted now."
   (if (null (aref request porter-web-server--porter-index))
       (cl-call-next-method)
-    (pcase slot
-      ('process (porter-web-server--connect request))
-      ('headers (aset request porter-web-server--headers-index
-                      (porter-web-server--headers request)))
-      ('body (aset request porter-web-server--body-index
-                   (porter-request-body
-                    (aref request porter-web-server--porter-index))))
-      ('context (aset request porter-web-server--context-index
-                      (porter-web-server--context
-                       (porter-request-header
-                        (aref request porter-web-server--porter-index)
-                        "content-type"))))
-      (_ (cl-call-next-method)))))
+    ;; Handlers look at slots between a match and its groups.
+    (save-match-data
+      (pcase slot
+        ('process (porter-web-server--connect request))
+        ('headers (aset request porter-web-server--headers-index
+                        (porter-web-server--headers request)))
+        ('body (aset request porter-web-server--body-index
+                     (porter-request-body
+                      (aref request porter-web-server--porter-index))))
+        ('context (aset request porter-web-server--context-index
+                        (porter-web-server--context
+                         (porter-request-header
+                          (aref request porter-web-server--porter-index)
+                          "content-type"))))
+        (_ (cl-call-next-method))))))
 
 ;;;; Reading requests
 
@@ -1002,7 +1004,7 @@ Return what it returns, or throws to `close-connection'."
   (let ((host (or (plist-get args :host) porter-host)) result)
     (when (or (eq host 'local) (equal host "127.0.0.1")) (setq host "localhost"))
     (while args
-      (when (or (assq (car args) porter--limits) (eq (car args) :allowed-hosts))
+      (when (porter--own-keyword-p (car args))
         (setq result (append result (list (car args) (cadr args)))))
       (setq args (cddr args)))
     (append (list :name "ws-server" :host host) result)))
@@ -1015,7 +1017,7 @@ MATCHER is a function of a request or (KEYWORD . REGEXP).  PORT 0 or t is any
 free port; (process-contact (ws-process SERVER) :service) tells which.
 LOG-BUFFER, a buffer or its name, gets a line for each request.  NETWORK-ARGS
 are those of `make-network-process'; `:host' counts, others are accepted, and
-so are the limits of `porter-start'."
+so are Porter's own, the limits and lists of `porter-start'."
   ;; One whose process was deleted must not hold its port.
   (dolist (server ws-servers)
     (unless (process-live-p (ws-process server)) (ws-stop server)))
@@ -1137,11 +1139,11 @@ Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
 
 (defun ws-send-500 (proc &rest msg-and-args)
   "Answer PROC with 500 and MSG-AND-ARGS, for `format'; leave the handler."
-  (porter-web-server--send-error proc 500 "Internal Server Error" msg-and-args))
+  (porter-web-server--send-error proc 500 "500 Internal Server Error" msg-and-args))
 
 (defun ws-send-404 (proc &rest msg-and-args)
   "Answer PROC with 404 and MSG-AND-ARGS, for `format'; leave the handler."
-  (porter-web-server--send-error proc 404 "Not Found" msg-and-args))
+  (porter-web-server--send-error proc 404 "404 Not Found" msg-and-args))
 
 (defun ws-error (proc msg &rest args)
   "Log MSG, formatted with ARGS, answer PROC with 500 and leave the handler."

@@ -233,18 +233,20 @@ even used.")
                     (t value))))
           porter--limits)))
 
+(defun porter--own-keyword-p (keyword)
+  "Non-nil if KEYWORD is an argument of `porter-start' that is Porter's alone."
+  (or (memq keyword '(:allowed-hosts :allowed-origins :log-format :log-file
+                      :compress :compress-min :spool-directory :stream-bodies
+                      :trusted-proxies :forwarded-header :proxy-protocol))
+      (assq keyword porter--limits)))
+
 (defun porter--check-keywords (args)
   "Signal `porter-error' for a keyword in ARGS that means nothing."
   (let ((rest args))
     (while rest
       (let ((keyword (pop rest)))
-        (unless (or (memq keyword '(:host :family :backlog :allowed-hosts
-                                    :allowed-origins :log-format :log-file
-                                    :compress :compress-min
-                                    :spool-directory :stream-bodies
-                                    :trusted-proxies
-                                    :forwarded-header :proxy-protocol))
-                    (assq keyword porter--limits)
+        (unless (or (memq keyword '(:host :family :backlog))
+                    (porter--own-keyword-p keyword)
                     (memq keyword porter--network-keywords))
           (signal 'porter-error (list "Unknown keyword" keyword)))
         (unless rest
