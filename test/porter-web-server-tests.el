@@ -310,25 +310,145 @@
         (porter-test-wait (lambda () events) 5 "the client's leaving was not noticed")
         (should-not (process-live-p stream))))))
 
+(defun porter-ws-should-be-alone (server)
+  "Fail unless SERVER comes to be without a connection."
+  (let ((count (lambda () (plist-get (porter-server-statistics (slot-value server 'porter))
+                                     :connections))))
+    (porter-test-wait (lambda () (eql 0 (funcall count))) 5 "%d connections are left" count)))
+
+(defun porter-ws-open-files ()
+  "The number of file descriptors of this Emacs, or 0 where nobody tells."
+  (length (ignore-errors (directory-files "/proc/self/fd" nil "\\`[0-9]" t))))
+
 (ert-deftest porter-web-server-leaves-nothing-behind ()
+  "A thousand requests: no process, buffer or descriptor more than before."
   (porter-ws-test (server (lambda (request) (porter-ws-text request "x")))
     (porter-ws-curl server "/")
+    (porter-ws-should-be-alone server)
     (let ((processes (length (process-list)))
           (buffers (length (buffer-list)))
-          (client (porter-test-open (process-contact (ws-process server) :service))))
-      (dotimes (_ 100)
-        (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
-      (porter-test-wait
-       (lambda ()
-         (with-current-buffer (porter-test-client-buffer client)
-           (goto-char (point-min))
-           (eql 100 (how-many "\r\n\r\nx" (point-min)))))
-       10 "a hundred answers")
-      (delete-process (porter-test-client-process client))
-      (kill-buffer (porter-test-client-buffer client))
+          (files (porter-ws-open-files)))
+      (dotimes (_ 10)
+        (porter-test-with-client (client (porter-ws-port server))
+          (dotimes (_ 100)
+            (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+          (dotimes (_ 100)
+            (should (equal "x" (porter-test-response-body (porter-test-read client)))))))
+      (porter-ws-should-be-alone server)
       (should (equal (length (process-list)) processes))
       (should (equal (length (buffer-list)) buffers))
-      (should-not (ws-requests server)))))
+      (should-not (ws-requests server))
+      (porter-test-wait (lambda () (<= (porter-ws-open-files) files)) 5
+                        "%d descriptors were %d" #'porter-ws-open-files files))))
+
+(defun porter-ws-crowd (server count)
+  "A command whose child connects COUNT times to SERVER and asks once each time.
+It says \"all\" when all have an answer, and stays connected."
+  (porter-test-batch-command
+   `(let ((answers 0))
+      (dotimes (_ ,count)
+        (let ((process
+               (make-network-process
+                :name "client" :noquery t :host "127.0.0.1" :service ,(porter-ws-port server)
+                :coding 'binary
+                :filter (lambda (process bytes)
+                          (unless (process-get process 'seen)
+                            (process-put process 'seen t)
+                            (when (string-match-p "\\`HTTP/1.1 200" bytes)
+                              (setq answers (1+ answers))))))))
+          (process-send-string process "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")))
+      (while (< answers ,count) (accept-process-output nil 0.05))
+      (message "all")
+      (while t (accept-process-output nil 1)))))
+
+(ert-deftest porter-web-server-five-hundred-clients ()
+  "They stay connected, and Emacs can still open files and make processes."
+  (porter-ws-test (server (lambda (request) (porter-ws-text request "x")))
+    (porter-test-with-child (crowd (porter-ws-crowd server 500))
+      (porter-test-child-await crowd "^all" 30)
+      (should (>= (plist-get (porter-server-statistics (slot-value server 'porter))
+                             :connections)
+                  500))
+      (should (equal "x" (porter-ws-curl server "/"))))))
+
+(ert-deftest porter-web-server-hundreds-of-streams ()
+  "So it is while the handler owns four hundred of them."
+  (let (streams)
+    (porter-ws-test (server (lambda (request)
+                              (if (equal (cdr (assq :GET (ws-headers request))) "/plain")
+                                  (porter-ws-text request "x")
+                                (push (ws-process request) streams)
+                                (ws-response-header (car streams) 200)
+                                (process-send-string (car streams) "data: 1\n\n")
+                                :keep-alive)))
+      (porter-test-with-child (crowd (porter-ws-crowd server 400))
+        (porter-test-child-await crowd "^all" 30)
+        (should (eql 400 (cl-count-if #'process-live-p streams)))
+        (should (equal "x" (porter-ws-curl server "/plain"))))
+      (porter-test-wait (lambda () (not (cl-find-if #'process-live-p streams))) 10
+                        "%d streams outlive their clients"
+                        (lambda () (cl-count-if #'process-live-p streams))))))
+
+;;;; The process is one
+
+(ert-deftest porter-web-server-process-contact ()
+  "Each form of `process-contact', on the connection and on the listener."
+  (let (seen)
+    (porter-ws-test (server (lambda (request)
+                              (let ((process (ws-process request)))
+                                (setq seen
+                                      (list (process-contact process)
+                                            (process-contact process :host)
+                                            (process-contact process :service)
+                                            (process-contact process :remote)
+                                            (process-contact process :local)
+                                            (plist-get (process-contact process t) :family)
+                                            (process-type process)
+                                            (process-status process)
+                                            (process-buffer process)
+                                            (process-query-on-exit-flag process)
+                                            (process-coding-system process))))
+                              (porter-ws-text request "x")))
+      (porter-test-with-client (client (porter-ws-port server))
+        (let ((port (aref (process-contact (porter-test-client-process client) :local) 4)))
+          (should (equal "x" (porter-test-response-body (porter-test-ask client "GET" "/"))))
+          (should (equal seen (list (list "127.0.0.1" port) "127.0.0.1" port
+                                    (vector 127 0 0 1 port)
+                                    (vector 127 0 0 1 (porter-ws-port server))
+                                    'ipv4 'network 'open nil nil
+                                    '(no-conversion . no-conversion))))))
+      (should (equal (aref (process-contact (ws-process server) :local) 4)
+                     (porter-ws-port server)))
+      (should (eq 'network (process-type (ws-process server)))))))
+
+(ert-deftest porter-web-server-process-codes-and-ends ()
+  "Its coding system counts; a handler may delete it, or end its sending, itself."
+  (porter-ws-test
+      (server (lambda (request)
+                (let ((process (ws-process request)))
+                  (pcase (cdr (assq :GET (ws-headers request)))
+                    ("/latin" (set-process-coding-system process 'latin-1 'latin-1)
+                     (porter-ws-text request "\u00e9"))
+                    ("/deleted" (porter-ws-text request "gone")
+                     (delete-process process)
+                     (process-status process))
+                    ("/deleted-later" (porter-ws-text request "gone later")
+                     (delete-process process)
+                     :keep-alive)
+                    ("/eof" (porter-ws-text request "that's all")
+                     (process-send-eof process)
+                     :keep-alive)))))
+    (should (equal "\351" (porter-ws-curl server "/latin")))
+    (should (equal "gone" (porter-ws-curl server "/deleted")))
+    (should (equal "gone later" (porter-ws-curl server "/deleted-later")))
+    (should (equal "that's all" (porter-ws-curl server "/eof")))))
+
+(ert-deftest porter-web-server-bytes-for-those-who-want-them ()
+  "`porter-web-server-raw-text' gives parameters as web-server gave them."
+  (let ((porter-web-server-raw-text t))
+    (should (equal '(("q" . "\303\251")) (ws-parse-query-string "q=%C3%A9"))))
+  (should (equal '(("q" . "\u00e9")) (ws-parse-query-string "q=%C3%A9")))
+  (should (equal '(("q" . "\351")) (ws-parse-query-string "q=%E9"))))
 
 (ert-deftest porter-web-server-web-sockets ()
   (let (open)
