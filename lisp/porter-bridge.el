@@ -123,6 +123,9 @@ They leave some 16 MB.")
       (setq default-directory (expand-file-name "~/"))))
   (set-buffer porter--work-buffer))
 
+(defvar porter--relay-function #'ignore
+  "Called with the number of a relay that was watched and holds something.")
+
 (defun porter--handle (event)
   "Deal with EVENT, what `porter--mod-take' returned."
   (cond ((consp event)
@@ -131,6 +134,8 @@ They leave some 16 MB.")
                                 (car event))
            (cond ((eq (car event) t)
                   (porter--server-gone (cdr event)))
+                 ((eq (car event) 'relay)
+                  (funcall porter--relay-function (cdr event)))
                  ((eq (car-safe (cdr event)) 'body)
                   (porter--body-came (car event) (cddr event)))
                  (t (porter--socket-event event)))))

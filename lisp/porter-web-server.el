@@ -12,10 +12,9 @@
 ;; It provides the feature `web-server' and all public names of that package.
 ;;
 ;; The `process' of a request is a genuine Emacs process here: a connection on
-;; a local socket, made when somebody asks for it, whose other end belongs to
-;; this file.  What a handler writes there, status line and all, is read when the
-;; handler has returned; so Porter knows the length, and the client's connection
-;; can stay open.  A handler that returns
+;; a local socket, whose other end the module holds, see relay.h.  What a handler
+;; writes there, status line and all, is read when the handler has returned; so
+;; Porter knows the length, and the client's connection can stay open.  A handler that returns
 ;; `:keep-alive' owns the stream from then on: what it writes goes to the
 ;; client at once, what the client sends comes to the process's filter, and
 ;; either side ends it by closing.
@@ -130,7 +129,9 @@ With nil, \\[keyboard-quit] ends a handler, and its client gets 503."
    (process :initarg :process :accessor ws-process :initform nil)
    (port :initarg :port :accessor ws-port :initform nil)
    (requests :initarg :requests :accessor ws-requests :initform nil)
-   (porter :initform nil :documentation "The `porter-server' behind it."))
+   (porter :initform nil :documentation "The `porter-server' behind it.")
+   (idle :initform nil
+         :documentation "Relays that wait for a request, or `never'."))
   :documentation "A server.")
 
 ;; The accessors of a request are written out below: those that `:accessor'
@@ -183,15 +184,19 @@ NEW is the opcode of a message whose fragments so far are DATA.")
     request)
   "What the requests of clients are copies of.")
 
-(defun porter-web-server--index (slot)
-  "The place of SLOT in a `ws-request', for `aref'."
-  (let ((request (copy-sequence porter-web-server--prototype))
+(defun porter-web-server--index (slot &optional object)
+  "The place of SLOT in OBJECT, by default a `ws-request', for `aref'."
+  (let ((object (copy-sequence (or object porter-web-server--prototype)))
         (index 0))
-    (setf (slot-value request slot) 'here)
-    (while (not (eq (aref request index) 'here))
+    (setf (slot-value object slot) 'here)
+    (while (not (eq (aref object index) 'here))
       (setq index (1+ index)))
     index))
 
+(defconst porter-web-server--requests-index
+  (porter-web-server--index 'requests (make-instance 'ws-server)))
+(defconst porter-web-server--idle-index
+  (porter-web-server--index 'idle (make-instance 'ws-server)))
 (defconst porter-web-server--process-index (porter-web-server--index 'process))
 (defconst porter-web-server--context-index (porter-web-server--index 'context))
 (defconst porter-web-server--headers-index (porter-web-server--index 'headers))
@@ -208,6 +213,17 @@ NEW is the opcode of a message whose fragments so far are DATA.")
   "The number in C of REQUEST, a client's."
   (porter--request-id (aref request porter-web-server--porter-index)))
 
+(defconst porter-web-server--wanted-look 64
+  "After so many requests it is looked whether handlers still want a slot.")
+
+(defvar porter-web-server--process-wanted 0
+  "So many of the next requests get their slot `process' at once.
+A handler that looks at it will do so again, and an unbound slot costs more
+than what is in it.")
+
+(defvar porter-web-server--headers-wanted 0
+  "So many of the next requests get their slot `headers' at once.")
+
 (cl-defmethod slot-unbound ((request ws-request) _class slot _function)
   "Fill SLOT of REQUEST, as it is wanted now."
   (if (null (aref request porter-web-server--porter-index))
@@ -215,8 +231,12 @@ NEW is the opcode of a message whose fragments so far are DATA.")
     ;; Handlers look at slots between a match and its groups.
     (save-match-data
       (pcase slot
-        ('process (porter-web-server--connect request))
-        ('headers (aset request porter-web-server--headers-index
+        ('process (setq porter-web-server--process-wanted
+                        porter-web-server--wanted-look)
+                  (porter-web-server--connect request))
+        ('headers (setq porter-web-server--headers-wanted
+                        porter-web-server--wanted-look)
+                  (aset request porter-web-server--headers-index
                         (porter-web-server--headers request)))
         ('body (aset request porter-web-server--body-index
                      (porter-request-body
@@ -462,213 +482,365 @@ headers, then what a form has."
 ;;;; Relays: the process of a request
 
 (cl-defstruct (porter-web-server--relay
-               (:constructor porter-web-server--relay-make (request porter))
+               (:constructor porter-web-server--relay-make
+                             (number process server plist contact))
                (:copier nil))
-  "What stands between the process of a request and its answer.
-Two Emacs processes on a local socket: OUTER is the handler's, INNER is ours."
-  request                      ; the `ws-request'
-  porter                       ; its `porter-process'
-  outer inner
-  (input "")                   ; bytes from OUTER that were not read yet
-  state                        ; nil: the head is due; `body', `chunks', `frames', `end'
-  streaming                    ; what comes leaves at once
-  kept)                        ; the handler has returned, and owns the stream
+  "A genuine process, whose other end the module holds.
+It serves one request after the other as long as nobody can tell."
+  (number nil :read-only t :documentation "Of its other end, in C.")
+  (process nil :read-only t)
+  (server nil :read-only t)
+  (plist nil :read-only t :documentation "Of PROCESS, when nobody has changed it.")
+  (contact nil :read-only t :documentation "Of PROCESS.")
+  (host nil :documentation "Of the client that CONTACT tells.")
+  (port nil)
+  (request nil :documentation "The `ws-request' that it serves.")
+  (id nil :documentation "Its number in C.")
+  (input "" :documentation "Bytes that were read and not used yet.")
+  (state nil :documentation "Nil: the head is due; `body', `chunks', `frames', `end'.")
+  (codings nil :documentation "What `ws-send' is to do, a list of names.")
+  (streaming nil :documentation "Non-nil if what comes leaves at once.")
+  (over nil :documentation "Non-nil when PROCESS was deleted."))
 
-(defvar porter-web-server--listener nil
-  "The process that accepts the other ends of relays.")
+(defconst porter-web-server--idle-max 8
+  "So many processes of a server wait for the next request at most.")
 
-(defvar porter-web-server--accepted nil
-  "The connection that `porter-web-server--listener' has accepted last.")
+(defconst porter-web-server--unsent-max 134217728
+  "The unsent bytes beyond which the client of a stream is given up.")
 
 (defvar porter-web-server--relays (make-hash-table :test 'eq :weakness 'key)
-  "Relays by their outer processes.")
+  "Relays by their processes.")
+
+(defvar porter-web-server--kept (make-hash-table)
+  "The relays of streams that handlers own, by number.")
+
+(defvar porter-web-server--directory nil
+  "The private directory of the sockets.")
+
+(defvar porter-web-server--socket nil
+  "The file name of the socket that the module listens on for relays, or nil.")
+
+(defun porter-web-server--socket-name ()
+  "The file name of a new local socket."
+  (unless (and porter-web-server--directory
+               (file-directory-p porter-web-server--directory))
+    (setq porter-web-server--directory (make-temp-file "porter-ws-" t))
+    (add-hook 'kill-emacs-hook #'porter-web-server--clean-up))
+  (make-temp-name (expand-file-name "s" porter-web-server--directory)))
+
+(defun porter-web-server--clean-up ()
+  "Take the sockets for relays away."
+  (when porter-web-server--socket
+    (setq porter-web-server--socket nil)
+    (when porter--mod-abi (porter--mod-relay-listen nil)))
+  (when porter-web-server--directory
+    (ignore-errors (delete-directory porter-web-server--directory t))
+    (setq porter-web-server--directory nil)))
+
+(defun porter-web-server--listen ()
+  "Make sure that the module listens for relays, and return the socket's name."
+  (unless (and porter-web-server--socket
+               (file-exists-p porter-web-server--socket))
+    (let ((name (porter-web-server--socket-name)))
+      (porter--mod-relay-listen name)
+      (setq porter--relay-function #'porter-web-server--relay-event)
+      (setq porter-web-server--socket name)))
+  porter-web-server--socket)
+
+(defun porter-web-server--address (host port)
+  "HOST and PORT as `process-contact' has them in `:remote'."
+  (if (and (stringp host) (string-match-p "\\`[0-9.]+\\'" host))
+      (vconcat (mapcar #'string-to-number (split-string host "\\.")) (list port))
+    (vector 127 0 0 1 port)))
+
+(defun porter-web-server--set-contact (contact host port local-port)
+  "Let CONTACT, of a process, say that its client is at HOST and PORT.
+LOCAL-PORT is the server's.  The plist is changed in place."
+  (plist-put contact :family 'ipv4)
+  (plist-put contact :service port)
+  (plist-put contact :host host)
+  (plist-put contact :local (porter-web-server--address "127.0.0.1" local-port))
+  (when host
+    (plist-put contact :remote (porter-web-server--address host port))))
+
+(defun porter-web-server--tell-client (relay remote)
+  "Let the process of RELAY say that its client is at REMOTE, (HOST . PORT)."
+  (let ((host (or (car-safe remote) "127.0.0.1"))
+        (port (or (cdr-safe remote) 0))
+        (contact (porter-web-server--relay-contact relay)))
+    (cond
+     ((not (equal host (porter-web-server--relay-host relay)))
+      (porter-web-server--set-contact
+       contact host port
+       (porter-port (slot-value (porter-web-server--relay-server relay) 'porter))))
+     ((not (eql port (porter-web-server--relay-port relay)))
+      (plist-put contact :service port)
+      (let ((address (copy-sequence (plist-get contact :remote))))
+        (aset address (1- (length address)) port)
+        (plist-put contact :remote address))))
+    (setf (porter-web-server--relay-host relay) host)
+    (setf (porter-web-server--relay-port relay) port)))
+
+(defun porter-web-server--relay-new (server)
+  "A new relay for SERVER."
+  (let* ((listener (ws-process server))
+         (sentinel (process-sentinel listener))
+         (process (let ((process-adaptive-read-buffering nil))
+                    (make-network-process
+                     :name "ws-server <client>" :family 'local
+                     :service (porter-web-server--listen)
+                     :filter #'ws-filter :coding 'no-conversion :noquery t
+                     :plist (process-plist listener)))) ; a copy of that
+         (number (porter--mod-relay-accept))
+         relay)
+    (unless number
+      (delete-process process)
+      (error "Cannot make the process of a request"))
+    (unless (eq sentinel #'porter-web-server--listener-sentinel)
+      (set-process-sentinel process sentinel))
+    (setq relay (porter-web-server--relay-make
+                 number process server (process-plist process)
+                 (process-contact process t)))
+    (puthash process relay porter-web-server--relays)
+    relay))
+
+;; To make and delete a process takes longer than all else that is done for a
+;; request.  So one that nobody has changed serves the next request.  Somebody
+;; might have put it away, though, to use it later without owning the stream,
+;; and must not write into the answer of another client.  Lisp does one thing at
+;; a time, so that can only happen while a handler waits or owns a stream: the
+;; first that does so ends the reuse for its server.  What is written
+;; between two requests is noticed, and ends it too.
+
+(defun porter-web-server--untouched-p (relay)
+  "Is the process of RELAY as it was made?"
+  (let* ((process (porter-web-server--relay-process relay))
+         (plist (porter-web-server--relay-plist relay))
+         (coding (process-coding-system process)))
+    (and (eq (process-status process) 'open)
+         (eq (process-filter process) #'ws-filter)
+         (eq (process-plist process) plist)
+         (null (nthcdr (if (plist-get plist :log-buffer) 4 2) plist))
+         (eq (process-sentinel process) 'internal-default-process-sentinel)
+         (null (process-buffer process))
+         (eq (car coding) 'no-conversion)
+         (eq (cdr coding) 'no-conversion))))
+
+(defun porter-web-server--end-reuse (server)
+  "From now on the processes of SERVER serve one request each."
+  (let ((idle (aref server porter-web-server--idle-index)))
+    (aset server porter-web-server--idle-index 'never)
+    (when (listp idle) (mapc #'porter-web-server--relay-drop idle))))
+
+(defun porter-web-server--relay-get (server)
+  "A relay for a request of SERVER."
+  (let* ((idle (aref server porter-web-server--idle-index))
+         (relay (car-safe idle)))
+    (cond
+     ((null relay) (porter-web-server--relay-new server))
+     ((and (porter--mod-relay-clean (porter-web-server--relay-number relay))
+           (porter-web-server--untouched-p relay))
+      (aset server porter-web-server--idle-index (cdr idle))
+      relay)
+     (t (porter-web-server--end-reuse server)
+        (porter-web-server--relay-new server)))))
+
+(defun porter-web-server--relay-put (relay)
+  "RELAY has served its request."
+  (let* ((server (porter-web-server--relay-server relay))
+         (idle (aref server porter-web-server--idle-index)))
+    (if (or (eq idle 'never)
+            (porter-web-server--relay-over relay)
+            (nthcdr porter-web-server--idle-max idle)
+            (not (porter-web-server--untouched-p relay))
+            (not (eq (process-sentinel (ws-process server))
+                     #'porter-web-server--listener-sentinel)))
+        (porter-web-server--relay-drop relay)
+      (setf (porter-web-server--relay-request relay) nil)
+      (aset server porter-web-server--idle-index (cons relay idle)))))
+
+(defun porter-web-server--connect (request)
+  "Give REQUEST its process, and return it."
+  (let* ((id (porter-web-server--id request))
+         (relay (porter-web-server--relay-get
+                 (aref request porter-web-server--server-index))))
+    (porter-web-server--tell-client relay (porter--mod-remote id))
+    (setf (porter-web-server--relay-request relay) request)
+    (setf (porter-web-server--relay-id relay) id)
+    (setf (porter-web-server--relay-input relay) "")
+    (setf (porter-web-server--relay-state relay) nil)
+    (setf (porter-web-server--relay-codings relay) nil)
+    (setf (porter-web-server--relay-streaming relay) nil)
+    (aset request porter-web-server--process-index
+          (porter-web-server--relay-process relay))))
 
 (defun porter-web-server--relay-of (request)
   "The relay of REQUEST, or nil."
   (let ((process (porter-web-server--request-process request)))
     (and process (gethash process porter-web-server--relays))))
 
-(defvar porter-web-server--directory nil
-  "The private directory of the sockets.")
-
-(defvar porter-web-server--drying nil
-  "The relay that is just being read dry.")
-
-(defun porter-web-server--local-server (&rest args)
-  "A process that listens on a new local socket, with ARGS."
-  (unless (and porter-web-server--directory
-               (file-directory-p porter-web-server--directory))
-    (setq porter-web-server--directory (make-temp-file "porter-ws-" t))
-    (add-hook 'kill-emacs-hook #'porter-web-server--clean-up))
-  (apply #'make-network-process
-         :server t :family 'local :noquery t
-         :service (make-temp-name
-                   (expand-file-name "s" porter-web-server--directory))
-         args))
-
-(defun porter-web-server--clean-up ()
-  "Take the sockets for relays away."
-  (when porter-web-server--listener
-    (delete-process porter-web-server--listener)
-    (setq porter-web-server--listener nil))
-  (when porter-web-server--directory
-    (ignore-errors (delete-directory porter-web-server--directory t))
-    (setq porter-web-server--directory nil)))
-
-(defun porter-web-server--listen ()
-  "Make sure that `porter-web-server--listener' listens."
-  (unless (process-live-p porter-web-server--listener)
-    (setq porter-web-server--listener
-          (let ((process-adaptive-read-buffering nil))
-            (porter-web-server--local-server
-             :name " *porter-relay*" :coding 'binary
-             :filter #'porter-web-server--inner-filter
-             :sentinel #'porter-web-server--inner-sentinel
-             :log (lambda (_server client _message)
-                    (set-process-query-on-exit-flag client nil)
-                    (setq porter-web-server--accepted client)))))))
-
-(defun porter-web-server--set-contact (process host port local-port)
-  "Let PROCESS say that its client is at HOST and PORT.
-LOCAL-PORT is the server's.  The plist that holds this is changed in place."
-  (let ((contact (process-contact process t))
-        (address (lambda (host port)
-                   (if (and (stringp host) (string-match-p "\\`[0-9.]+\\'" host))
-                       (vconcat (mapcar #'string-to-number
-                                        (split-string host "\\."))
-                                (list port))
-                     (vector 127 0 0 1 port)))))
-    (plist-put contact :family 'ipv4)
-    (plist-put contact :service port)
-    (plist-put contact :host host)
-    (plist-put contact :local (funcall address "127.0.0.1" local-port))
-    (when host
-      (plist-put contact :remote (funcall address host port)))))
-
-(defun porter-web-server--connect (request)
-  "Make the process of REQUEST, put it into its slot, and return it."
-  (let* ((porter (aref request porter-web-server--porter-index))
-         (id (porter--request-id porter))
-         (server (aref request porter-web-server--server-index))
-         (listener (ws-process server))
-         (remote (porter--mod-remote id))
-         (host (or (car-safe remote) "127.0.0.1"))
-         (port (or (cdr-safe remote) 0))
-         (relay (porter-web-server--relay-make
-                 request (slot-value porter 'process)))
-         (process-adaptive-read-buffering nil)
-         outer sentinel)
-    (porter-web-server--listen)
-    (setq porter-web-server--accepted nil)
-    (setq outer
-          (make-network-process
-           :name (format "ws-server <%s:%s>" host port)
-           :family 'local
-           :service (process-contact porter-web-server--listener :service)
-           :filter #'ws-filter :coding 'no-conversion :noquery t
-           :plist (copy-sequence (process-plist listener))))
-    (setq sentinel (process-sentinel listener))
-    (unless (eq sentinel #'porter-web-server--listener-sentinel)
-      (set-process-sentinel outer sentinel))
-    (porter-web-server--set-contact
-     outer host port (porter-port (slot-value server 'porter)))
-    (let ((porter--drain-held t) (tries 200))
-      ;; Emacs accepts only while it waits for anything.
-      (while (and (null porter-web-server--accepted) (> tries 0))
-        (setq tries (1- tries))
-        (accept-process-output nil (if (> tries 100) 0 0.01)))
-      (when (eq porter--drain-held 'missed) (porter--mod-ring)))
-    (unless porter-web-server--accepted
-      (delete-process outer)
-      (error "Cannot make the process of a request"))
-    (setf (porter-web-server--relay-outer relay) outer)
-    (setf (porter-web-server--relay-inner relay) porter-web-server--accepted)
-    (process-put porter-web-server--accepted 'relay relay)
-    (puthash outer relay porter-web-server--relays)
-    (aset request porter-web-server--process-index outer)
-    outer))
+(defun porter-web-server--relay-porter (relay)
+  "The `porter-process' that RELAY answers to."
+  (slot-value (aref (porter-web-server--relay-request relay)
+                    porter-web-server--porter-index)
+              'process))
 
 (defun porter-web-server--relay-drop (relay)
   "Be done with RELAY."
   (setf (porter-web-server--relay-state relay) 'end)
-  (delete-process (porter-web-server--relay-inner relay))
-  (when (process-live-p (porter-web-server--relay-outer relay))
-    (delete-process (porter-web-server--relay-outer relay))))
+  (remhash (porter-web-server--relay-number relay) porter-web-server--kept)
+  ;; In this order: nobody may write to a process without other end, since a
+  ;; batch Emacs dies of a broken pipe.
+  (unwind-protect
+      (when (process-live-p (porter-web-server--relay-process relay))
+        (delete-process (porter-web-server--relay-process relay)))
+    (porter--mod-relay-drop (porter-web-server--relay-number relay))))
 
 (defun porter-web-server--relay-hang-up (relay)
-  "The client of RELAY has gone: let its process know."
-  (let ((inner (porter-web-server--relay-inner relay)))
-    (setf (porter-web-server--relay-state relay) 'end)
-    ;; Not deleted: what the handler still sends must find a reader, since a
-    ;; batch Emacs dies of a broken pipe.
-    (when (process-live-p inner)
-      (ignore-errors (process-send-eof inner)))))
+  "The client of RELAY has gone: let its process know.
+What it still sends is read until it is deleted, too."
+  (setf (porter-web-server--relay-state relay) 'end)
+  (porter--mod-relay-hang-up (porter-web-server--relay-number relay)))
 
-(defun porter-web-server--dry (relay)
-  "Read RELAY dry."
-  (let ((porter-web-server--drying relay)
-        (read-process-output-max 65536)
-        (inner (porter-web-server--relay-inner relay)))
-    (defvar read-process-output-max)
-    (while (accept-process-output inner 0 nil 1))))
+(defun porter-web-server--relay-keep (relay)
+  "The handler of RELAY has returned, and owns the stream."
+  (porter-web-server--end-reuse (porter-web-server--relay-server relay))
+  (setf (porter-web-server--relay-streaming relay) t)
+  (let ((number (porter-web-server--relay-number relay)))
+    (puthash number relay porter-web-server--kept)
+    (porter--mod-relay-watch number)))
 
-(defun porter-web-server--inner-filter (inner bytes)
-  "INNER, our end of a relay, got BYTES from the handler."
-  (let ((relay (process-get inner 'relay)))
-    (when (and relay (not (eq (porter-web-server--relay-state relay) 'end)))
-      (setf (porter-web-server--relay-input relay)
-            (concat (porter-web-server--relay-input relay) bytes))
-      (unless (eq relay porter-web-server--drying)
-        ;; The handler waits, or has returned: what it said leaves now.
-        (setf (porter-web-server--relay-streaming relay) t)
-        (porter-web-server--advance-safely relay)))))
+(defun porter-web-server--relay-close (relay)
+  "The process of RELAY, of a stream, was deleted: so the stream ends."
+  (let ((porter (porter-web-server--relay-porter relay))
+        (state (porter-web-server--relay-state relay)))
+    (porter-web-server--relay-drop relay)
+    (pcase state
+      ('end)
+      ('frames (porter-web-socket-close porter 1000))
+      (_ (unless (porter-finish porter)
+           (porter--mod-abort (porter--id porter)))))))
 
-(defun porter-web-server--inner-sentinel (inner _event)
-  "INNER, our end of a relay, has changed: the handler has deleted its end."
-  (let ((relay (process-get inner 'relay)))
-    (when (and relay (not (process-live-p inner))
-               (porter-web-server--relay-kept relay)
-               (not (eq (porter-web-server--relay-state relay) 'end)))
-      (let ((porter (porter-web-server--relay-porter relay)))
-        (if (eq (porter-web-server--relay-state relay) 'frames)
-            (porter-web-socket-close porter 1000)
-          (unless (porter-finish porter)
-            (porter--mod-abort (porter--id porter)))))
-      (setf (porter-web-server--relay-state relay) 'end))))
+(defun porter-web-server--relay-event (number)
+  "Relay NUMBER, of a stream, has something to read, or its process was deleted."
+  (let ((relay (gethash number porter-web-server--kept)))
+    (when relay
+      (porter-web-server--take-in-safely relay)
+      (cond
+       ((porter-web-server--relay-over relay) (porter-web-server--relay-close relay))
+       ((and (memq (porter-web-server--relay-state relay) '(body chunks))
+             (> (porter-unsent-bytes (porter-web-server--relay-porter relay))
+                porter-web-server--unsent-max))
+        (porter--mod-abort (porter-web-server--relay-id relay))
+        (porter-web-server--relay-hang-up relay)
+        (porter--mod-relay-watch number))
+       (t (porter--mod-relay-watch number))))))
 
-(defun porter-web-server--advance-safely (relay)
-  "Advance RELAY; an error cuts the answer off."
+;; A handler may wait between two pieces of its answer; or it has sent more at
+;; once than the kernel takes, and waits for someone to read it.
+
+(defconst porter-web-server--look 0.01
+  "In so many seconds it is looked what handlers that wait have sent.")
+
+(defvar porter-web-server--under-way nil
+  "The requests whose handlers run, the innermost first.")
+
+(defvar porter-web-server--looking nil
+  "Non-nil when `porter-web-server--look-around' is going to be called.")
+
+(defun porter-web-server--look-around ()
+  "Send what handlers that wait have said so far."
+  (setq porter-web-server--looking nil)
+  (when porter-web-server--under-way
+    (dolist (request porter-web-server--under-way)
+      (porter-web-server--end-reuse (aref request porter-web-server--server-index))
+      (let ((relay (porter-web-server--relay-of request)))
+        (when (and relay (not (eq (porter-web-server--relay-state relay) 'end)))
+          (setf (porter-web-server--relay-streaming relay) t)
+          (porter-web-server--take-in-safely relay))))
+    (porter-web-server--look-soon)))
+
+(defun porter-web-server--look-soon ()
+  "Call `porter-web-server--look-around' soon, if a handler waits then."
+  (unless porter-web-server--looking
+    (setq porter-web-server--looking t)
+    (run-at-time porter-web-server--look nil #'porter-web-server--look-around)))
+
+;;;; From what a process was sent to an answer
+
+(defun porter-web-server--take-in (relay)
+  "Read what there is in RELAY, and make it its answer."
+  (let ((number (porter-web-server--relay-number relay))
+        (id (porter-web-server--relay-id relay))
+        (bytes ""))
+    (while
+        (if (eq (porter-web-server--relay-state relay) 'body)
+            (progn (setq bytes (and (porter--mod-relay-pass number id) ""))
+                   nil)
+          (setq bytes (porter--mod-relay-read number 1048576))
+          (unless (member bytes '(nil ""))
+            (setf (porter-web-server--relay-input relay)
+                  (concat (porter-web-server--relay-input relay) bytes))
+            (porter-web-server--advance relay)
+            t)))
+    (unless bytes (setf (porter-web-server--relay-over relay) t))
+    (when (and (porter-web-server--relay-streaming relay)
+               (memq (porter-web-server--relay-state relay) '(body chunks)))
+      (porter-flush (porter-web-server--relay-porter relay)))))
+
+(defun porter-web-server--take-in-safely (relay)
+  "As `porter-web-server--take-in'; an error cuts the answer of RELAY off."
   (condition-case err
-      (catch 'close-connection (porter-web-server--advance relay))
+      (catch 'close-connection (porter-web-server--take-in relay))
     (error
      (porter--log nil "answer of a ws- handler: %s" (error-message-string err))
-     (porter--mod-abort (porter--id (porter-web-server--relay-porter relay)))
+     (porter--mod-abort (porter-web-server--relay-id relay))
      (porter-web-server--relay-hang-up relay))))
 
 (defun porter-web-server--advance (relay)
-  "Turn what RELAY has read into an answer, as far as that is there."
+  "Use what RELAY has read, all that can be."
   (unless (porter-web-server--relay-state relay)
     (porter-web-server--advance-head relay))
-  (let ((porter (porter-web-server--relay-porter relay))
-        (input (porter-web-server--relay-input relay)))
+  (let ((input (porter-web-server--relay-input relay)))
     (unless (equal input "")
       (pcase (porter-web-server--relay-state relay)
         ('body
          (setf (porter-web-server--relay-input relay) "")
-         (porter-send porter input))
+         (porter--mod-send (porter-web-server--relay-id relay) input))
         ('chunks (porter-web-server--advance-chunks relay))
-        ('frames (porter-web-server--advance-frames relay))))
-    (when (and (porter-web-server--relay-streaming relay)
-               (memq (porter-web-server--relay-state relay) '(body chunks)))
-      (porter-flush porter))))
+        ('frames (porter-web-server--advance-frames relay))
+        ('end (setf (porter-web-server--relay-input relay) ""))))))
+
+(defconst porter-web-server--framing
+  '("Transfer-Encoding" "Content-Encoding" "Connection" "Keep-Alive" "Upgrade"
+    "Sec-WebSocket-Accept")
+  "The headers that Porter says in its own way.")
+
+(defun porter-web-server--fields (headers)
+  "HEADERS, an alist of strings, as Porter takes them: (CHUNKED . HEADERS)."
+  (let (chunked fields)
+    (pcase-dolist (`(,name . ,value) headers)
+      (pcase (assoc-string name porter-web-server--framing t)
+        ("Transfer-Encoding"
+         (dolist (coding (split-string (downcase value) "[ \t]*,[ \t]*" t))
+           ;; A transfer coding other than chunks is between two neighbours; the
+           ;; client understands it better like this.
+           (if (equal coding "chunked")
+               (setq chunked t)
+             (push (cons "Content-Encoding" coding) fields))))
+        ((or "Keep-Alive" "Upgrade" "Sec-WebSocket-Accept"))
+        ("Connection"
+         (when (string-match-p "close" (downcase value))
+           (push (cons name "close") fields)))
+        (_ (push (cons name value) fields))))
+    (cons chunked (nreverse fields))))
 
 (defun porter-web-server--advance-head (relay)
   "Take the head of RELAY's answer, if it is complete."
   (let* ((input (porter-web-server--relay-input relay))
          (end (string-match "\r?\n\r?\n" input))
          (after (and end (match-end 0)))
-         (porter (porter-web-server--relay-porter relay))
-         (chunked nil) code fields)
+         code headers fields)
     (when end
       (let ((lines (split-string (substring input 0 end) "\r?\n")))
         (unless (string-match "\\`HTTP/[0-9.]+ +\\([0-9]+\\)" (car lines))
@@ -676,25 +848,15 @@ LOCAL-PORT is the server's.  The plist that holds this is changed in place."
         (setq code (string-to-number (match-string 1 (car lines))))
         (dolist (line (cdr lines))
           (when (string-match "\\`\\([^: \t]+\\)[ \t]*:[ \t]*\\(.*?\\)[ \t]*\\'" line)
-            (let ((name (match-string 1 line)) (value (match-string 2 line)))
-              (pcase (downcase name)
-                ("transfer-encoding"
-                 (dolist (coding (split-string (downcase value) "[ \t]*,[ \t]*" t))
-                   ;; A transfer coding other than chunks is between two
-                   ;; neighbours; the client understands it better like this.
-                   (if (equal coding "chunked")
-                       (setq chunked t)
-                     (push (cons "Content-Encoding" coding) fields))))
-                ((or "keep-alive" "upgrade" "sec-websocket-accept"))
-                ("connection"
-                 (when (string-match-p "close" (downcase value))
-                   (push (cons name "close") fields)))
-                (_ (push (cons name value) fields)))))))
+            (push (cons (match-string 1 line) (match-string 2 line)) headers))))
+      (setq headers (nreverse headers))
       (setf (porter-web-server--relay-input relay) (substring input after))
       (if (eql code 101)
-          (porter-web-server--upgrade relay fields)
-        (apply #'porter-response-header porter code (nreverse fields))
-        (setf (porter-web-server--relay-state relay) (if chunked 'chunks 'body))))))
+          (porter-web-server--upgrade relay headers)
+        (setq fields (porter-web-server--fields headers))
+        (porter--mod-head (porter-web-server--relay-id relay) code (cdr fields))
+        (setf (porter-web-server--relay-state relay)
+              (if (car fields) 'chunks 'body))))))
 
 (defun porter-web-server--advance-chunks (relay)
   "Undo the chunks of RELAY's handler; Porter frames the answer itself."
@@ -705,8 +867,8 @@ LOCAL-PORT is the server's.  The plist that holds this is changed in place."
         (cond ((eql size 0)
                (setq at (length input) more nil))
               ((< (length input) (+ from size 2)) (setq more nil))
-              (t (porter-send (porter-web-server--relay-porter relay)
-                              (substring input from (+ from size)))
+              (t (porter--mod-send (porter-web-server--relay-id relay)
+                                   (substring input from (+ from size)))
                  (setq at (+ from size 2))))))
     (setf (porter-web-server--relay-input relay) (substring input at))))
 
@@ -769,35 +931,46 @@ or `:PONG'."
   "What answers KEY in a handshake, RFC 6455 section 4.2.2."
   (base64-encode-string (sha1 (concat (ws-trim key) ws-guid) nil nil t)))
 
-(defun porter-web-server--upgrade (relay fields)
-  "The handler of RELAY has answered 101 with FIELDS: now it speaks frames.
+(defun porter-web-server--give (relay string)
+  "Let the process of RELAY receive STRING, bytes from its client."
+  (let* ((process (porter-web-server--relay-process relay))
+         (filter (process-filter process))
+         (coding (car (process-coding-system process))))
+    (when (and (process-live-p process) (functionp filter))
+      (funcall filter process
+               (if (memq coding '(nil binary no-conversion))
+                   string
+                 (decode-coding-string string coding))))))
+
+(defun porter-web-server--give-frame (relay string opcode)
+  "Let the process of RELAY receive STRING in a frame with OPCODE.
+As a client's it is masked: with zeros, which change nothing."
+  (let* ((frame (ws-web-socket-frame string opcode))
+         (length (aref frame 1))
+         (at (pcase length (126 4) (127 10) (_ 2))))
+    (aset frame 1 (logior 128 length))
+    (porter-web-server--give
+     relay (concat (substring frame 0 at) "\0\0\0\0" (substring frame at)))))
+
+(defun porter-web-server--upgrade (relay headers)
+  "The handler of RELAY has answered 101 with HEADERS: now it speaks frames.
 Porter's module reads the client's frames, and answers its pings; what arrives
 whole is put into a frame again for the process."
   (let* ((request (porter-web-server--relay-request relay))
-         (protocol (cdr (cl-assoc "sec-websocket-protocol" fields
-                                  :test #'cl-equalp)))
-         (inner (porter-web-server--relay-inner relay))
-         (send (lambda (string opcode)
-                 (when (process-live-p inner)
-                   (let ((frame (ws-web-socket-frame string opcode)))
-                     ;; As a client's: masked, with zeros, which change nothing.
-                     (let ((length (aref frame 1)))
-                       (aset frame 1 (logior 128 length))
-                       (let ((at (pcase length (126 4) (127 10) (_ 2))))
-                         (process-send-string
-                          inner (concat (substring frame 0 at) "\0\0\0\0"
-                                        (substring frame at))))))))))
+         (protocol (cdr (assoc-string "sec-websocket-protocol" headers t))))
     (setf (porter-web-server--relay-state relay) 'frames)
     (unless (apply #'porter-web-socket-connect
                    (aref request porter-web-server--porter-index)
                    (lambda (_process message type)
-                     (funcall send message (if (eq type 'text) :TEXT :BINARY)))
+                     (porter-web-server--give-frame
+                      relay message (if (eq type 'text) :TEXT :BINARY)))
                    :on-close
                    (lambda (_process code _reason)
                      (unless (eq (porter-web-server--relay-state relay) 'end)
-                       (funcall send (unibyte-string (ash (or code 1000) -8)
-                                                     (logand (or code 1000) 255))
-                                :CLOSE)
+                       (porter-web-server--give-frame
+                        relay (unibyte-string (ash (or code 1000) -8)
+                                              (logand (or code 1000) 255))
+                        :CLOSE)
                        (porter-web-server--relay-hang-up relay)))
                    (and protocol (list :protocols (list protocol))))
       (error "An answer 101 to what is no WebSocket"))))
@@ -899,11 +1072,7 @@ Return what it returns, or throws to `close-connection'."
 
 (defun porter-web-server--finish (request relay value)
   "The handler of REQUEST has returned VALUE; RELAY is its relay."
-  (porter-web-server--dry relay)
-  (when (eq value :keep-alive)
-    (setf (porter-web-server--relay-streaming relay) t)
-    (setf (porter-web-server--relay-kept relay) t))
-  (porter-web-server--advance relay)
+  (porter-web-server--take-in relay)
   (cond
    ((not (eq value :keep-alive))
     (unless (or (porter-web-server--relay-state relay)
@@ -911,9 +1080,12 @@ Return what it returns, or throws to `close-connection'."
       (error "No status line"))
     (when (eq 'frames (porter-web-server--relay-state relay))
       (porter-web-socket-close (porter-web-server--relay-porter relay) 1000))
-    (porter-web-server--relay-drop relay)
+    (porter-web-server--relay-put relay)
     value)
-   ((process-live-p (porter-web-server--relay-outer relay))
+   ((porter-web-server--relay-over relay)
+    (porter-web-server--relay-drop relay)
+    nil)
+   (t
     (let ((server (aref request porter-web-server--server-index)))
       (setf (ws-requests server)
             (cons request
@@ -921,51 +1093,79 @@ Return what it returns, or throws to `close-connection'."
                    (lambda (other)
                      (process-live-p (porter-web-server--request-process other)))
                    (delq request (ws-requests server))))))
+    (porter-web-server--relay-keep relay)
     (unless (eq 'frames (porter-web-server--relay-state relay))
       (porter-on-close (porter-web-server--relay-porter relay)
                        (lambda () (porter-web-server--relay-hang-up relay))))
-    :keep-alive)
-   (t nil)))
+    :keep-alive)))
+
+(defun porter-web-server--request-make (server porter)
+  "A `ws-request' for PORTER, a `porter-request' to SERVER."
+  (let ((request (copy-sequence porter-web-server--prototype)))
+    (aset request porter-web-server--porter-index porter)
+    (aset request porter-web-server--server-index server)
+    (unless (eql 0 porter-web-server--headers-wanted)
+      (setq porter-web-server--headers-wanted
+            (1- porter-web-server--headers-wanted))
+      (aset request porter-web-server--headers-index
+            (porter-web-server--headers request)))
+    (unless (eql 0 porter-web-server--process-wanted)
+      (setq porter-web-server--process-wanted
+            (1- porter-web-server--process-wanted))
+      (porter-web-server--connect request))
+    request))
+
+(defun porter-web-server--remove-request (server request)
+  "REQUEST is not under way any more at SERVER."
+  (aset server porter-web-server--requests-index
+        (delq request (aref server porter-web-server--requests-index))))
+
+(defun porter-web-server--run (server request)
+  "Let the handlers of SERVER answer REQUEST.
+Return (VALUE . nil), or (nil . ERROR) of what was signalled."
+  (save-current-buffer
+    ;; Where a process filter would find itself.
+    (set-buffer (window-buffer (selected-window)))
+    (let* ((failure nil)
+           (value (catch 'close-connection
+                    (condition-case-unless-debug err
+                        (let ((inhibit-quit porter-web-server-inhibit-quit))
+                          (porter-web-server--call request (ws-handlers server)))
+                      (error (setq failure err) nil)))))
+      (cons value failure))))
 
 (defun porter-web-server--serve (server porter)
   "Let SERVER handle PORTER, a `porter-request'."
-  (let* ((request (copy-sequence porter-web-server--prototype))
-         (value nil) (returned nil) (failure nil))
-    (aset request porter-web-server--porter-index porter)
-    (aset request porter-web-server--server-index server)
+  (let* ((request (porter-web-server--request-make server porter))
+         (porter-web-server--under-way (cons request porter-web-server--under-way))
+         (result nil) (done nil) (relay nil))
+    (porter-web-server--look-soon)
     (porter-web-server--log server porter)
-    (push request (ws-requests server))
+    (aset server porter-web-server--requests-index
+          (cons request (aref server porter-web-server--requests-index)))
     (unwind-protect
-        (save-current-buffer
-          ;; Where a process filter would find itself.
-          (set-buffer (window-buffer (selected-window)))
-          (setq value
-                (catch 'close-connection
-                  (condition-case-unless-debug err
-                      (let ((inhibit-quit porter-web-server-inhibit-quit))
-                        (porter-web-server--call request (ws-handlers server)))
-                    (error (setq failure err) nil))))
-          (setq returned t))
-      (unless (and (eq value :keep-alive) returned (not failure))
-        (setf (ws-requests server) (delq request (ws-requests server))))
-      (let ((relay (porter-web-server--relay-of request)))
-        (when (and relay (or failure (not returned)))
-          (porter-web-server--relay-drop relay))))
-    (if failure
-        (porter--answer-plain (porter--id porter) 500
-                              (format "Caught Error: %S" failure))
-      (when (and (eq value :keep-alive)
-                 (not (porter-web-server--request-process request)))
-        (ws-process request))
-      (let ((relay (porter-web-server--relay-of request)))
-        (if (not relay)
-            value
-          (unwind-protect
-              (progn (setq value (porter-web-server--finish request relay value)
-                           returned 'finished)
-                     value)
-            (unless (eq returned 'finished)
-              (porter-web-server--relay-drop relay))))))))
+        (let (value)
+          (setq result (porter-web-server--run server request))
+          (setq value (car result))
+          (when (and (eq value :keep-alive)
+                     (not (porter-web-server--request-process request)))
+            (porter-web-server--connect request))
+          (setq relay (porter-web-server--relay-of request))
+          (cond
+           ((cdr result)
+            (porter--answer-plain (porter--id porter) 500
+                                  (format "Caught Error: %S" (cdr result)))
+            (setq value nil))
+           (relay
+            (setq value (porter-web-server--finish request relay value))
+            (setq done t)))
+          (unless (eq value :keep-alive)
+            (porter-web-server--remove-request server request))
+          value)
+      (unless (or done (and result (null (porter-web-server--relay-of request))))
+        (porter-web-server--remove-request server request)
+        (setq relay (porter-web-server--relay-of request))
+        (when relay (porter-web-server--relay-drop relay))))))
 
 ;;;; Servers
 
@@ -1029,8 +1229,9 @@ so are Porter's own, the limits and lists of `porter-start'."
          process)
     (setf (slot-value server 'porter) porter)
     (setq process
-          (porter-web-server--local-server
-           :name "ws-server" :filter #'ws-filter :coding 'no-conversion
+          (make-network-process
+           :name "ws-server" :server t :family 'local :noquery t
+           :service (porter-web-server--socket-name) :filter #'ws-filter :coding 'no-conversion
            :sentinel (or (plist-get network-args :sentinel)
                          #'porter-web-server--listener-sentinel)
            :plist (append (list :server server)
@@ -1038,7 +1239,8 @@ so are Porter's own, the limits and lists of `porter-start'."
     ;; Nobody is to find it: it only stands for the server.
     (ignore-errors (delete-file (process-contact process :service)))
     (porter-web-server--set-contact
-     process (let ((host (plist-get network-args :host)))
+     (process-contact process t)
+     (let ((host (plist-get network-args :host)))
                (and (stringp host) host))
      (porter-port porter) (porter-port porter))
     (setf (ws-process server) process)
@@ -1049,11 +1251,18 @@ so are Porter's own, the limits and lists of `porter-start'."
   "Stop SERVER, and end the streams that its handlers own."
   (setq ws-servers (delq server ws-servers))
   (dolist (request (ws-requests server))
-    (let ((process (porter-web-server--request-process request)))
-      (when (process-live-p process) (delete-process process))))
+    (let ((relay (porter-web-server--relay-of request)))
+      (cond
+       ((null relay))
+       ((gethash (porter-web-server--relay-number relay) porter-web-server--kept)
+        (porter-web-server--relay-close relay))
+       ;; Its handler runs, or is called by us.
+       (t (delete-process (porter-web-server--relay-process relay))))))
   (setf (ws-requests server) nil)
+  (porter-web-server--end-reuse server)
   (when (process-live-p (ws-process server)) (delete-process (ws-process server)))
   (when (slot-value server 'porter) (porter-stop (slot-value server 'porter)))
+  (unless ws-servers (porter-web-server--clean-up))
   nil)
 
 (defun ws-stop-all ()
@@ -1102,27 +1311,68 @@ so are Porter's own, the limits and lists of `porter-start'."
             (_ string))))
   string)
 
+(defun porter-web-server--codings (headers)
+  "What HEADERS, conses (NAME . VALUE), ask `ws-send' to do."
+  (let (codings)
+    (dolist (header headers)
+      (when (assoc-string (car header) '("Content-Encoding" "Transfer-Encoding") t)
+        (setq codings (append codings
+                              (split-string (downcase (format "%s" (cdr header)))
+                                            "[ \t]*,[ \t]*" t)))))
+    codings))
+
+(defun porter-web-server--plain-p (headers)
+  "Can Porter take HEADERS, conses (NAME . VALUE), as they are?"
+  (while (and headers
+              (stringp (caar headers))
+              (not (assoc-string (caar headers) porter-web-server--framing t)))
+    (setq headers (cdr headers)))
+  (null headers))
+
+(defun porter-web-server--begin (relay code headers)
+  "Give RELAY's answer CODE and HEADERS, as if they had been sent to its process.
+Return nil if that is what has to be done, since something has been sent."
+  (let ((fields (if (porter-web-server--plain-p headers)
+                    (cons nil headers)
+                  (porter-web-server--fields
+                   (mapcar (lambda (header)
+                             (cons (format "%s" (car header))
+                                   (format "%s" (cdr header))))
+                           headers)))))
+    (when (porter--mod-relay-head (porter-web-server--relay-number relay)
+                                  (porter-web-server--relay-id relay)
+                                  code (cdr fields))
+      (setf (porter-web-server--relay-state relay) (if (car fields) 'chunks 'body)))))
+
 (defun ws-response-header (proc code &rest headers)
   "Send PROC a status line with CODE, and HEADERS, conses (NAME . VALUE).
 Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
-  (let ((codings nil) lines)
-    (dolist (header headers)
-      (let ((name (format "%s" (car header))) (value (format "%s" (cdr header))))
-        (when (string-match-p "[\r\n]" (concat name value))
-          (signal 'porter-invalid-header (list "Line end in a header" header)))
-        (when (member (downcase name) '("content-encoding" "transfer-encoding"))
-          (setq codings (append codings
-                                (split-string (downcase value) "[ \t]*,[ \t]*" t))))
-        (push (concat name ": " value "\r\n") lines)))
-    (process-put proc 'porter-codings codings)
-    (process-send-string
-     proc (format "HTTP/1.1 %d %s\r\n%s\r\n" code
-                  (or (cdr (assq code ws-status-codes)) "Unknown")
-                  (apply #'concat (nreverse lines))))))
+  (let ((relay (gethash proc porter-web-server--relays))
+        (codings (porter-web-server--codings headers)))
+    (if relay
+        (setf (porter-web-server--relay-codings relay) codings)
+      (process-put proc 'porter-codings codings))
+    (unless (and relay
+                 (null (porter-web-server--relay-state relay))
+                 (not (eql code 101))
+                 (process-live-p proc)
+                 (porter-web-server--begin relay code headers))
+      (dolist (header headers)
+        (when (string-match-p "[\r\n]" (format "%s%s" (car header) (cdr header)))
+          (signal 'porter-invalid-header (list "Line end in a header" header))))
+      (process-send-string
+       proc (format "HTTP/1.1 %d %s\r\n%s\r\n" code
+                    (or (cdr (assq code ws-status-codes)) "Unknown")
+                    (mapconcat (lambda (header)
+                                 (format "%s: %s\r\n" (car header) (cdr header)))
+                               headers ""))))))
 
 (defun ws-send (proc string)
   "Send STRING to PROC, encoded as `ws-response-header' was told."
-  (let ((codings (process-get proc 'porter-codings)))
+  (let* ((relay (gethash proc porter-web-server--relays))
+         (codings (if relay
+                      (porter-web-server--relay-codings relay)
+                    (process-get proc 'porter-codings))))
     ;; A chunk of nothing would be the last one.
     (unless (equal string "")
       (process-send-string proc (if codings

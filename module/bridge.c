@@ -793,6 +793,18 @@ void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t 
         bridge_settle(bridge);
 }
 
+bool bridge_watch(struct bridge *bridge, struct relay *relay)
+{
+    if (!bridge->loop)
+        return false;
+    if (!relay->watched) {
+        relay->watched = true;
+        hand_back(bridge, &relay->item, true);
+        bridge_settle(bridge);
+    }
+    return true;
+}
+
 /* ---- a drain ---- */
 
 bool bridge_begin(struct bridge *bridge, uint64_t budget_us)
@@ -961,6 +973,12 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
             event->kind = BRIDGE_MESSAGE;
             event->id = message->id;
             event->message = message;
+        } else if (item->kind == ITEM_RELAY) {
+            struct relay *relay = CONTAINER_OF(item, struct relay, item);
+            event->id = (exchange_id)relay->number;
+            if (!relay_returned(&bridge->relays, relay))
+                continue;
+            event->kind = BRIDGE_RELAY;
         } else if (item->kind == ITEM_DRAINED) {
             struct notice *notice = CONTAINER_OF(item, struct notice, item);
             event->kind = BRIDGE_DRAINED;
@@ -1080,7 +1098,7 @@ static void drop(struct item *item)
         entry_release(command->entry);
         free(command);
     }
-    /* A server is in bridge->servers too. */
+    /* A server is in bridge->servers too, a relay in bridge->relays. */
 }
 
 void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
@@ -1108,6 +1126,7 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
                 entry_clear(bridge->servers[i]);
                 server_free(bridge->servers[i]);
             }
+        relay_recall(&bridge->relays);
         loop_free(loop);
     }
     /* A drain may be under way below us, and the slots' generations must not repeat: Lisp may still hold
@@ -1118,7 +1137,8 @@ void bridge_stop(struct bridge *bridge, unsigned timeout_ms)
     struct bridge fresh = {.depth = bridge->depth,
                            .slots = bridge->slots,
                            .slots_len = bridge->slots_len,
-                           .slots_capacity = bridge->slots_capacity};
+                           .slots_capacity = bridge->slots_capacity,
+                           .relays = bridge->relays};
     for (uint32_t i = 1; i < fresh.slots_len; i++) {
         fresh.slots[i].exchange = NULL;
         fresh.slots[i].next_free = fresh.first_free;

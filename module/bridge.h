@@ -12,6 +12,7 @@
 
 #include "content.h"
 #include "loop.h"
+#include "relay.h"
 #include "socket.h"
 
 enum bridge_event_kind {
@@ -21,6 +22,7 @@ enum bridge_event_kind {
     BRIDGE_MESSAGE,       /* message: taken by the receiver */
     BRIDGE_DRAINED,       /* id: the client of a WebSocket has read what had piled up */
     BRIDGE_SOCKET_CLOSED, /* notice: taken by the receiver */
+    BRIDGE_RELAY,         /* id: the number of a relay that was watched */
     BRIDGE_LOG, /* id: the number of a server; lines: for its log buffer, the taker's to free */
     BRIDGE_SERVER_GONE /* number: a stopped server has no connections left; its number is free */
 };
@@ -92,6 +94,8 @@ struct bridge {
     uint64_t clock_ns; /* when CLOCK was last looked after */
 
     struct buf frame; /* where frames are made, see bridge_frame_begin */
+
+    struct relay_table relays;
 };
 
 /* Start the loop with BELL_FD, which is taken.  0 or a negative libuv code. */
@@ -192,6 +196,9 @@ static inline bool bridge_socket_open(struct exchange *exchange)
 
 /* A piece of LEN bytes of EXCHANGE's body has been dealt with: more of it may come. */
 void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t len);
+
+/* Have BRIDGE_RELAY come, once, when RELAY holds bytes or ends.  False when no loop runs. */
+bool bridge_watch(struct bridge *bridge, struct relay *relay);
 
 /* Hand over what has gathered.  Needed after answering outside a drain. */
 void bridge_settle(struct bridge *bridge);

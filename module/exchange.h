@@ -56,6 +56,7 @@ enum item_kind {
     ITEM_SERVER_GONE, /* a notice: server number ID has no connections any more */
     ITEM_LOG,         /* lines of a log; in the outbox too: lines to add to it */
     ITEM_MESSAGE,     /* from a WebSocket, whole */
+    ITEM_RELAY,       /* a relay that was watched; in the outbox too: to be watched */
     ITEM_DRAINED,     /* a notice: the client of ID has read what had piled up */
     /* In the outbox, Emacs to loop. */
     ITEM_ANSWER, /* an exchange, handed back with what is left to write */

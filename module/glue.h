@@ -40,6 +40,7 @@ extern const struct glue_table glue_request_table;
 extern const struct glue_table glue_answer_table;
 extern const struct glue_table glue_socket_table;
 extern const struct glue_table glue_static_table;
+extern const struct glue_table glue_relay_table;
 
 /* The Emacs thread's end of everything; there is one Emacs in a process. */
 extern struct bridge bridge;

@@ -138,6 +138,7 @@ static const char take_doc[] =
     "log.\n"
     "From a WebSocket come (ID . STRING) for a text message, (-1 - ID . STRING) for a binary one,\n"
     "(ID pong . STRING), (ID drained), and at its end (ID CODE . REASON).\n"
+    "(relay . NUMBER) says that something is in a relay that was watched.\n"
     "Nil: nothing to do, or time is up.";
 static emacs_value message_event(emacs_env *env, struct message *message)
 {
@@ -190,6 +191,8 @@ GLUE_FUNCTION(take)
     }
     case BRIDGE_SERVER_GONE:
         return lisp_cons(env, lisp.t, lisp_integer(env, (intmax_t)event.id));
+    case BRIDGE_RELAY:
+        return lisp_cons(env, env->intern(env, "relay"), lisp_integer(env, (intmax_t)event.id));
     case BRIDGE_MESSAGE:
         return message_event(env, event.message);
     case BRIDGE_SOCKET_CLOSED:

@@ -223,6 +223,7 @@ GLUE_FUNCTION(counts)
         {":servers", server_live_count()},
         {":entries", entry_live_count()},
         {":buffer-bytes", (intmax_t)buf_live_bytes()},
+        {":relays", bridge.relays.count},
         {":globals", lisp_globals_count()},
     };
     emacs_value elements[2 * ARRAY_LEN(all)];

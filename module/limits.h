@@ -118,6 +118,9 @@ struct limits {
 /* Names in one listing of a directory. */
 #define LIMIT_LISTING_NAMES 50000
 
+/* Processes of web-server's handlers at once.  Emacs has an fd for each, and 1024 fds for everything. */
+#define LIMIT_RELAYS 700
+
 /* Servers alive at once: the server's number travels in the low bits of a request's id. */
 #define LIMIT_SERVERS 255
 

@@ -5,6 +5,7 @@
 #include "loop.h"
 
 #include "conn.h"
+#include "relay.h"
 #include "spool.h"
 
 #include <errno.h>
@@ -333,6 +334,9 @@ static void drain_outbox(struct loop *loop)
             break;
         case ITEM_FILES:
             free_leavings(hub, CONTAINER_OF(item, struct leavings, item));
+            break;
+        case ITEM_RELAY:
+            relay_watch(hub, CONTAINER_OF(item, struct relay, item));
             break;
         case ITEM_LISTEN:
             start_server(loop, CONTAINER_OF(item, struct server, item));

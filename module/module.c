@@ -18,8 +18,8 @@ EXPORT int plugin_is_GPL_compatible;
 #define ABI 2
 
 static const struct glue_table *const tables[] = {
-    &glue_drain_table,  &glue_server_table, &glue_request_table,
-    &glue_answer_table, &glue_socket_table, &glue_static_table,
+    &glue_drain_table,  &glue_server_table, &glue_request_table, &glue_answer_table,
+    &glue_socket_table, &glue_static_table, &glue_relay_table,
 };
 
 static void set(emacs_env *env, const char *setter, const char *name, emacs_value value)
