@@ -132,7 +132,8 @@ The same number as ABI in module.c.")
       (porter--mod-unmount server number)
       (porter--mod-unsent id)
       (porter--mod-upgrade id)
-      (porter--mod-version id))
+      (porter--mod-version id)
+      (porter--mod-ws-alist id raw))
     "The functions of the module, (NAME ARG...).
 `porter-module-tests' compares this list with what the module defines."))
 

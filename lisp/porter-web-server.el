@@ -197,6 +197,10 @@ NEW is the opcode of a message whose fragments so far are DATA.")
   (porter-web-server--index 'requests (make-instance 'ws-server)))
 (defconst porter-web-server--idle-index
   (porter-web-server--index 'idle (make-instance 'ws-server)))
+(defconst porter-web-server--handlers-index
+  (porter-web-server--index 'handlers (make-instance 'ws-server)))
+(defconst porter-web-server--listener-index
+  (porter-web-server--index 'process (make-instance 'ws-server)))
 (defconst porter-web-server--process-index (porter-web-server--index 'process))
 (defconst porter-web-server--context-index (porter-web-server--index 'context))
 (defconst porter-web-server--headers-index (porter-web-server--index 'headers))
@@ -449,6 +453,12 @@ Content-Length says."
   "The slot `headers' of REQUEST, a client's.
 A nil, (METHOD . PATH) with the path as sent, the query's parameters, the
 headers, then what a form has."
+  (or (porter--mod-ws-alist (porter-web-server--id request)
+                            porter-web-server-raw-text)
+      (porter-web-server--headers-and-form request)))
+
+(defun porter-web-server--headers-and-form (request)
+  "As `porter-web-server--headers', for a REQUEST with more than headers."
   (let* ((porter (aref request porter-web-server--porter-index))
          (id (porter--request-id porter))
          (alist (porter--mod-alist id nil))
@@ -638,8 +648,7 @@ LOCAL-PORT is the server's.  The plist is changed in place."
          (relay (car-safe idle)))
     (cond
      ((null relay) (porter-web-server--relay-new server))
-     ((and (porter--mod-relay-clean (porter-web-server--relay-number relay))
-           (porter-web-server--untouched-p relay))
+     ((porter--mod-relay-clean (porter-web-server--relay-number relay))
       (aset server porter-web-server--idle-index (cdr idle))
       relay)
      (t (porter-web-server--end-reuse server)
@@ -653,7 +662,8 @@ LOCAL-PORT is the server's.  The plist is changed in place."
             (porter-web-server--relay-over relay)
             (nthcdr porter-web-server--idle-max idle)
             (not (porter-web-server--untouched-p relay))
-            (not (eq (process-sentinel (ws-process server))
+            (not (eq (process-sentinel
+                      (aref server porter-web-server--listener-index))
                      #'porter-web-server--listener-sentinel)))
         (porter-web-server--relay-drop relay)
       (setf (porter-web-server--relay-request relay) nil)
@@ -710,11 +720,18 @@ What it still sends is read until it is deleted, too."
     (puthash number relay porter-web-server--kept)
     (porter--mod-relay-watch number)))
 
+(defun porter-web-server--remove-request (server request)
+  "REQUEST is not under way any more at SERVER."
+  (aset server porter-web-server--requests-index
+        (delq request (aref server porter-web-server--requests-index))))
+
 (defun porter-web-server--relay-close (relay)
   "The process of RELAY, of a stream, was deleted: so the stream ends."
   (let ((porter (porter-web-server--relay-porter relay))
         (state (porter-web-server--relay-state relay)))
     (porter-web-server--relay-drop relay)
+    (porter-web-server--remove-request (porter-web-server--relay-server relay)
+                                       (porter-web-server--relay-request relay))
     (pcase state
       ('end)
       ('frames (porter-web-socket-close porter 1000))
@@ -1048,19 +1065,22 @@ not ask for a WebSocket.  The handler of REQUEST is to return `:keep-alive'."
   "Does MATCHER, of an alist of handlers, match REQUEST?"
   (if (functionp matcher)
       (funcall (porter-web-server--function matcher) request)
-    (let ((value (cdr (assoc (car matcher) (ws-headers request)))))
+    (let* ((headers (aref request porter-web-server--headers-index))
+           (value (cdr (assoc (car matcher) (if (consp headers)
+                                                headers
+                                              (ws-headers request))))))
       (and (stringp value) (string-match (cdr matcher) value)))))
 
 (defun porter-web-server--call (request handlers)
   "Call the function in HANDLERS that REQUEST is for."
   (if (functionp handlers)
       (funcall (porter-web-server--function handlers) request)
-    (let ((handler (cl-find-if (lambda (handler)
-                                 (porter-web-server--matches (car handler) request))
-                               handlers)))
-      (if handler
-          (funcall (porter-web-server--function (cdr handler)) request)
-        (ws-send-404 (ws-process request) "no handler matched request")))))
+    (while (and handlers
+                (not (porter-web-server--matches (caar handlers) request)))
+      (setq handlers (cdr handlers)))
+    (if handlers
+        (funcall (porter-web-server--function (cdar handlers)) request)
+      (ws-send-404 (ws-process request) "no handler matched request"))))
 
 (defun ws-call-handler (request handlers)
   "Call the function in HANDLERS that REQUEST is for; an error is answered 500.
@@ -1115,11 +1135,6 @@ Return what it returns, or throws to `close-connection'."
       (porter-web-server--connect request))
     request))
 
-(defun porter-web-server--remove-request (server request)
-  "REQUEST is not under way any more at SERVER."
-  (aset server porter-web-server--requests-index
-        (delq request (aref server porter-web-server--requests-index))))
-
 (defun porter-web-server--run (server request)
   "Let the handlers of SERVER answer REQUEST.
 Return (VALUE . nil), or (nil . ERROR) of what was signalled."
@@ -1130,7 +1145,9 @@ Return (VALUE . nil), or (nil . ERROR) of what was signalled."
            (value (catch 'close-connection
                     (condition-case-unless-debug err
                         (let ((inhibit-quit porter-web-server-inhibit-quit))
-                          (porter-web-server--call request (ws-handlers server)))
+                          (porter-web-server--call
+                           request
+                           (aref server porter-web-server--handlers-index)))
                       (error (setq failure err) nil)))))
       (cons value failure))))
 
@@ -1187,7 +1204,7 @@ Return (VALUE . nil), or (nil . ERROR) of what was signalled."
 
 (defun porter-web-server--log (server porter)
   "Write a line for PORTER, a request, into the log of SERVER."
-  (when (process-get (ws-process server) :log-buffer)
+  (when (process-get (aref server porter-web-server--listener-index) :log-buffer)
     (let ((remote (porter--mod-remote (porter--id porter))))
       (porter-web-server--write-log
        server (car-safe remote) (cdr-safe remote)
@@ -1329,11 +1346,11 @@ so are Porter's own, the limits and lists of `porter-start'."
     (setq headers (cdr headers)))
   (null headers))
 
-(defun porter-web-server--begin (relay code headers)
+(defun porter-web-server--begin (relay code headers plain)
   "Give RELAY's answer CODE and HEADERS, as if they had been sent to its process.
+PLAIN non-nil means that Porter can take HEADERS as they are.
 Return nil if that is what has to be done, since something has been sent."
-  (let ((fields (if (porter-web-server--plain-p headers)
-                    (cons nil headers)
+  (let ((fields (unless plain
                   (porter-web-server--fields
                    (mapcar (lambda (header)
                              (cons (format "%s" (car header))
@@ -1341,14 +1358,15 @@ Return nil if that is what has to be done, since something has been sent."
                            headers)))))
     (when (porter--mod-relay-head (porter-web-server--relay-number relay)
                                   (porter-web-server--relay-id relay)
-                                  code (cdr fields))
+                                  code (if plain headers (cdr fields)))
       (setf (porter-web-server--relay-state relay) (if (car fields) 'chunks 'body)))))
 
 (defun ws-response-header (proc code &rest headers)
   "Send PROC a status line with CODE, and HEADERS, conses (NAME . VALUE).
 Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
-  (let ((relay (gethash proc porter-web-server--relays))
-        (codings (porter-web-server--codings headers)))
+  (let* ((relay (gethash proc porter-web-server--relays))
+         (plain (porter-web-server--plain-p headers))
+         (codings (unless plain (porter-web-server--codings headers))))
     (if relay
         (setf (porter-web-server--relay-codings relay) codings)
       (process-put proc 'porter-codings codings))
@@ -1356,7 +1374,7 @@ Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
                  (null (porter-web-server--relay-state relay))
                  (not (eql code 101))
                  (process-live-p proc)
-                 (porter-web-server--begin relay code headers))
+                 (porter-web-server--begin relay code headers plain))
       (dolist (header headers)
         (when (string-match-p "[\r\n]" (format "%s%s" (car header) (cdr header)))
           (signal 'porter-invalid-header (list "Line end in a header" header))))
@@ -1367,6 +1385,20 @@ Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
                                  (format "%s: %s\r\n" (car header) (cdr header)))
                                headers ""))))))
 
+(defun porter-web-server--send (proc string)
+  "Send STRING to PROC, without the detour by the kernel where that can be.
+It takes a fifth of a megabyte at once, and then Emacs waits for some time."
+  (let ((relay (gethash proc porter-web-server--relays)))
+    (if (or (null relay)
+            (multibyte-string-p string)
+            (not (process-live-p proc))
+            (not (eq (cdr (process-coding-system proc)) 'no-conversion))
+            (not (eq (porter-web-server--relay-state relay) 'body)))
+        (process-send-string proc string)
+      ;; What was sent before is before it.
+      (porter-web-server--take-in relay)
+      (porter--mod-send (porter-web-server--relay-id relay) string))))
+
 (defun ws-send (proc string)
   "Send STRING to PROC, encoded as `ws-response-header' was told."
   (let* ((relay (gethash proc porter-web-server--relays))
@@ -1375,9 +1407,9 @@ Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
                     (process-get proc 'porter-codings))))
     ;; A chunk of nothing would be the last one.
     (unless (equal string "")
-      (process-send-string proc (if codings
-                                    (porter-web-server--encode string codings)
-                                  string)))))
+      (porter-web-server--send proc (if codings
+                                        (porter-web-server--encode string codings)
+                                      string)))))
 
 (defun porter-web-server--send-error (proc code default args)
   "Answer PROC with CODE and DEFAULT, or ARGS for `format'; leave the handler."
@@ -1418,7 +1450,7 @@ MIME-TYPE is guessed from its name otherwise."
                   (buffer-string))))
     (ws-response-header proc 200 (cons "Content-type" type)
                         (cons "Content-length" (length bytes)))
-    (process-send-string proc bytes)))
+    (porter-web-server--send proc bytes)))
 
 (defun ws-send-directory-list (proc directory &optional match)
   "Answer PROC with a list of the files in DIRECTORY whose names MATCH."

@@ -5,6 +5,7 @@
  * SPDX-License-Identifier: GPL-3.0-or-later */
 
 #include "decode.h"
+#include "multipart.h"
 #include "glue.h"
 #include "proxy.h"
 
@@ -376,6 +377,62 @@ GLUE_FUNCTION(alist)
     return list_of(env, &values);
 }
 
+/* TEXT of LEN bytes, decoded or, with RAW, as bytes. */
+static emacs_value parameter_text(emacs_env *env, const char *text, size_t len, bool raw)
+{
+    if (!raw || (!memchr(text, '%', len) && !memchr(text, '+', len)))
+        return raw ? lisp_bytes(env, text, len) : decoded_text(env, text, len, true);
+    struct buf bytes = {0};
+    if (!buf_reserve(&bytes, len, SIZE_MAX))
+        return lisp.nil;
+    emacs_value value = lisp_bytes(env, bytes.data, decode_percent(text, len, bytes.data, true));
+    buf_free(&bytes);
+    return value;
+}
+
+static const char ws_alist_doc[] =
+    "The slot `headers' of request ID as web-server has it: nil, (METHOD . PATH) with the path as\n"
+    "sent, the query's parameters, the last one first, then (:NAME . VALUE) lines.\n"
+    "Parameters are text, or bytes if RAW is non-nil.  Return nil when there is more to do: for a "
+    "form,\nor a header Authorization.\n\n(fn ID RAW)";
+GLUE_FUNCTION(ws_alist)
+{
+    const struct request *request = glue_request(env, args[0]);
+    if (!request || request->parts_len || is_form(request) ||
+        request_field(request, "authorization"))
+        return lisp.nil;
+    const struct field *type = request_field(request, "content-type");
+    if (type && multipart_is_form(request_at(request, type->value), type->value.len))
+        return lisp.nil;
+    bool raw = !lisp_is_nil(env, args[1]);
+    const char *target = request_at(request, request->target);
+    const char *mark = memchr(target, '?', request->target.len);
+    size_t path_len = mark ? (size_t)(mark - target) : request->target.len;
+    struct pair pairs[64];
+    size_t count = 0;
+    const char *end = target + request->target.len;
+    const char *at = mark ? mark + 1 : end;
+    while (count < ARRAY_LEN(pairs) && decode_next_pair(&at, end, &pairs[count]))
+        count++;
+    if (count == ARRAY_LEN(pairs))
+        return lisp.nil;
+    struct values values = {0};
+    add(env, &values, lisp.nil);
+    add_pair(env, &values, lisp.methods[request->method], lisp_text(env, target, path_len));
+    while (count-- && !lisp_failed(env)) {
+        const struct pair *pair = &pairs[count];
+        add_pair(env, &values, parameter_text(env, pair->name, pair->name_len, raw),
+                 parameter_text(env, pair->value, pair->value_len, raw));
+    }
+    for (uint32_t i = 0; i < request->header_len && !lisp_failed(env); i++) {
+        const struct field *field = &request->fields[i];
+        add_pair(env, &values,
+                 lisp_field_keyword(env, request_at(request, field->name), field->name.len),
+                 span_text(env, request, field->value));
+    }
+    return list_of(env, &values);
+}
+
 static const char body_doc[] =
     "The body of request ID, a unibyte string; nil for one of which only the parts were kept.";
 GLUE_FUNCTION(body)
@@ -495,6 +552,7 @@ static const struct glue_function functions[] = {
     {"porter--mod-header", 2, header, header_doc},
     {"porter--mod-headers", 2, headers, headers_doc},
     {"porter--mod-alist", 2, alist, alist_doc},
+    {"porter--mod-ws-alist", 2, ws_alist, ws_alist_doc},
     {"porter--mod-body", 1, body, body_doc},
     {"porter--mod-body-streams", 1, body_streams, body_streams_doc},
     {"porter--mod-body-taken", 2, body_taken, body_taken_doc},

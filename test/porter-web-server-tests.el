@@ -308,7 +308,9 @@
         (should (eql 1 (length (ws-requests server))))
         (delete-process (porter-test-client-process client))
         (porter-test-wait (lambda () events) 5 "the client's leaving was not noticed")
-        (should-not (process-live-p stream))))))
+        (should-not (process-live-p stream))
+        (porter-test-wait (lambda () (null (ws-requests server))) 5
+                          "a request is left")))))
 
 (defun porter-ws-should-be-alone (server)
   "Fail unless SERVER comes to be without a connection."
@@ -535,6 +537,43 @@ It says \"all\" when all have an answer, and stays connected."
   (porter-ws-test (server (lambda (request)
                             (porter-ws-text request (make-string 3000000 ?x))))
     (should (equal (length (porter-ws-curl server "/")) 3000000))))
+
+(ert-deftest porter-web-server-order-of-what-is-sent ()
+  "Whichever way it takes."
+  (porter-ws-test (server (lambda (request)
+                            (let ((process (ws-process request)))
+                              (ws-response-header process 200)
+                              (process-send-string process "1")
+                              (ws-send process "2")
+                              (process-send-string process "3")
+                              (ws-send process "é")
+                              (ws-send process "5"))))
+    (should (equal (porter-ws-curl server "/") (encode-coding-string "123é5" 'utf-8)))))
+
+(ert-deftest porter-web-server-a-head-by-hand-first ()
+  (porter-ws-test (server (lambda (request)
+                            (let ((process (ws-process request)))
+                              (process-send-string process "HTTP/1.1 404 No\r\n\r\n")
+                              (ws-response-header process 200)
+                              (process-send-string process "x"))))
+    (should (string-match-p "\\`HTTP/1.1 404 .*\r\n\r\nHTTP/1.1 200 OK\r\n\r\nx\\'"
+                            (replace-regexp-in-string
+                             "\\(?:Date\\|Content-Length\\): .*\r\n" ""
+                             (porter-ws-curl server "-i" "/"))))))
+
+(ert-deftest porter-web-server-parameters-in-order ()
+  (let (headers)
+    (porter-ws-test (server (lambda (request)
+                              (setq headers (ws-headers request))
+                              (porter-ws-text request "x")))
+      (porter-ws-curl server "-H" "X-Y: z" "/a%20b?x=1&y=%26+&x=%C3%A9&z")
+      (should (equal (seq-take headers 6)
+                     '(nil (:GET . "/a%20b") ("z" . "") ("x" . "é") ("y" . "& ")
+                           ("x" . "1"))))
+      (should (equal (cdr (assq :X-Y headers)) "z"))
+      (let ((porter-web-server-raw-text t))
+        (porter-ws-curl server "/?x=%C3%A9"))
+      (should (equal (cdr (assoc "x" headers)) "\303\251")))))
 
 (ert-deftest porter-web-server-web-sockets ()
   (let (open)
