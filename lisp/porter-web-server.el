@@ -774,7 +774,8 @@ What it still sends is read until it is deleted, too."
       (let ((relay (porter-web-server--relay-of request)))
         (when (and relay (not (eq (porter-web-server--relay-state relay) 'end)))
           (setf (porter-web-server--relay-streaming relay) t)
-          (porter-web-server--take-in-safely relay))))
+          (save-match-data
+            (porter-web-server--take-in-safely relay)))))
     (porter-web-server--look-soon)))
 
 (defun porter-web-server--look-soon ()
@@ -1351,11 +1352,12 @@ so are Porter's own, the limits and lists of `porter-start'."
 PLAIN non-nil means that Porter can take HEADERS as they are.
 Return nil if that is what has to be done, since something has been sent."
   (let ((fields (unless plain
-                  (porter-web-server--fields
-                   (mapcar (lambda (header)
-                             (cons (format "%s" (car header))
-                                   (format "%s" (cdr header))))
-                           headers)))))
+                  (save-match-data
+                    (porter-web-server--fields
+                     (mapcar (lambda (header)
+                               (cons (format "%s" (car header))
+                                     (format "%s" (cdr header))))
+                             headers))))))
     (when (porter--mod-relay-head (porter-web-server--relay-number relay)
                                   (porter-web-server--relay-id relay)
                                   code (if plain headers (cdr fields)))
@@ -1366,7 +1368,8 @@ Return nil if that is what has to be done, since something has been sent."
 Content-Encoding and Transfer-Encoding are carried out by `ws-send'."
   (let* ((relay (gethash proc porter-web-server--relays))
          (plain (porter-web-server--plain-p headers))
-         (codings (unless plain (porter-web-server--codings headers))))
+         (codings (unless plain
+                    (save-match-data (porter-web-server--codings headers)))))
     (if relay
         (setf (porter-web-server--relay-codings relay) codings)
       (process-put proc 'porter-codings codings))

@@ -374,7 +374,7 @@ It says \"all\" when all have an answer, and stays connected."
       (should (equal "x" (porter-ws-curl server "/"))))))
 
 (ert-deftest porter-web-server-hundreds-of-streams ()
-  "So it is while the handler owns four hundred of them."
+  "So it is while the handler owns them all."
   (let (streams)
     (porter-ws-test (server (lambda (request)
                               (if (equal (cdr (assq :GET (ws-headers request))) "/plain")
@@ -383,9 +383,9 @@ It says \"all\" when all have an answer, and stays connected."
                                 (ws-response-header (car streams) 200)
                                 (process-send-string (car streams) "data: 1\n\n")
                                 :keep-alive)))
-      (porter-test-with-child (crowd (porter-ws-crowd server 400))
+      (porter-test-with-child (crowd (porter-ws-crowd server 500))
         (porter-test-child-await crowd "^all" 30)
-        (should (eql 400 (cl-count-if #'process-live-p streams)))
+        (should (eql 500 (cl-count-if #'process-live-p streams)))
         (should (equal "x" (porter-ws-curl server "/plain"))))
       (porter-test-wait (lambda () (not (cl-find-if #'process-live-p streams))) 10
                         "%d streams outlive their clients"
@@ -560,6 +560,15 @@ It says \"all\" when all have an answer, and stays connected."
                             (replace-regexp-in-string
                              "\\(?:Date\\|Content-Length\\): .*\r\n" ""
                              (porter-ws-curl server "-i" "/"))))))
+
+(ert-deftest porter-web-server-answering-leaves-match-data ()
+  (porter-ws-test (server (lambda (request)
+                            (let ((process (ws-process request)) (path "/abc"))
+                              (string-match "b" path)
+                              (ws-response-header process 200 '("Connection" . "close")
+                                                  '("Content-Encoding" . "identity"))
+                              (process-send-string process (match-string 0 path)))))
+    (should (equal (porter-ws-curl server "/") "b"))))
 
 (ert-deftest porter-web-server-parameters-in-order ()
   (let (headers)
