@@ -699,6 +699,7 @@ LOCAL-PORT is the server's.  The plist is changed in place."
   "Be done with RELAY."
   (setf (porter-web-server--relay-state relay) 'end)
   (remhash (porter-web-server--relay-number relay) porter-web-server--kept)
+  (remhash (porter-web-server--relay-id relay) porter--body-functions)
   ;; In this order: nobody may write to a process without other end, since a
   ;; batch Emacs dies of a broken pipe.
   (unwind-protect
@@ -955,10 +956,27 @@ or `:PONG'."
          (filter (process-filter process))
          (coding (car (process-coding-system process))))
     (when (and (process-live-p process) (functionp filter))
-      (funcall filter process
-               (if (memq coding '(nil binary no-conversion))
-                   string
-                 (decode-coding-string string coding))))))
+      ;; In Emacs an error in a filter does not end the connection either.
+      (condition-case-unless-debug err
+          (funcall filter process
+                   (if (memq coding '(nil binary no-conversion))
+                       string
+                     (decode-coding-string string coding)))
+        (error (porter--log nil "filter of a ws- process: %s"
+                            (error-message-string err)))))))
+
+(defun porter-web-server--own (relay)
+  "What the client of RELAY's stream sends is for the filter of its process.
+Without a filter nobody waits for it, and it may be the next request."
+  (let ((id (porter-web-server--relay-id relay)))
+    (unless (or (eq (porter-web-server--relay-state relay) 'frames)
+                (eq (process-filter (porter-web-server--relay-process relay))
+                    #'ws-filter))
+      (puthash id (porter--body-waiting-make
+                   (lambda (bytes)
+                     (when bytes (porter-web-server--give relay bytes))))
+               porter--body-functions)
+      (porter--mod-own id))))
 
 (defun porter-web-server--give-frame (relay string opcode)
   "Let the process of RELAY receive STRING in a frame with OPCODE.
@@ -1115,6 +1133,7 @@ Return what it returns, or throws to `close-connection'."
                      (process-live-p (porter-web-server--request-process other)))
                    (delq request (ws-requests server))))))
     (porter-web-server--relay-keep relay)
+    (porter-web-server--own relay)
     (unless (eq 'frames (porter-web-server--relay-state relay))
       (porter-on-close (porter-web-server--relay-porter relay)
                        (lambda () (porter-web-server--relay-hang-up relay))))

@@ -793,6 +793,13 @@ void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t 
         bridge_settle(bridge);
 }
 
+void bridge_own(struct bridge *bridge, struct exchange *exchange)
+{
+    atomic_store(&exchange->owned, true);
+    nudge(bridge, exchange); /* it may not be read from */
+    bridge_settle(bridge);
+}
+
 bool bridge_watch(struct bridge *bridge, struct relay *relay)
 {
     if (!bridge->loop)

@@ -194,6 +194,9 @@ static inline bool bridge_socket_open(struct exchange *exchange)
            !atomic_load(&exchange->channel.closed);
 }
 
+/* What the client of EXCHANGE sends from now on is no request: it comes as messages of kind MESSAGE_BODY. */
+void bridge_own(struct bridge *bridge, struct exchange *exchange);
+
 /* A piece of LEN bytes of EXCHANGE's body has been dealt with: more of it may come. */
 void bridge_body_taken(struct bridge *bridge, struct exchange *exchange, size_t len);
 

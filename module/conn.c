@@ -1057,20 +1057,19 @@ static void open_stream(struct conn *conn)
     conn->streaming = exchange_state(exchange) == EXCHANGE_LOOP ? NULL : exchange;
 }
 
-static bool push_message(struct conn *conn, exchange_id id, int kind, struct buf *bytes)
+static bool push_message(struct conn *conn, struct exchange *to, int kind, struct buf *bytes)
 {
     struct message *message = calloc(1, sizeof *message);
     if (!message)
         return false;
     message->item.kind = ITEM_MESSAGE;
-    message->id = id;
+    message->id = atomic_load(&to->id);
     message->opcode = kind;
     if (bytes) {
         message->bytes = *bytes;
         *bytes = (struct buf){0};
     }
-    atomic_fetch_add(&conn->streaming->channel.wait_bytes,
-                     message->bytes.len + LIMIT_WAIT_EXTRA_BYTES);
+    atomic_fetch_add(&to->channel.wait_bytes, message->bytes.len + LIMIT_WAIT_EXTRA_BYTES);
     hub_notify(conn->hub, &message->item);
     return true;
 }
@@ -1081,13 +1080,12 @@ static void push_stream(struct conn *conn)
 {
     struct buf *bytes = &conn->current->request.body;
     if (conn->streaming) {
-        exchange_id id = atomic_load(&conn->streaming->id);
-        if (!id) {
+        if (!atomic_load(&conn->streaming->id)) {
             conn->storing = conn->stream_over;
             return;
         }
-        if ((bytes->len && !push_message(conn, id, MESSAGE_BODY, bytes)) ||
-            (conn->stream_over && !push_message(conn, id, MESSAGE_BODY_END, NULL))) {
+        if ((bytes->len && !push_message(conn, conn->streaming, MESSAGE_BODY, bytes)) ||
+            (conn->stream_over && !push_message(conn, conn->streaming, MESSAGE_BODY_END, NULL))) {
             die(conn);
             return;
         }
@@ -1259,11 +1257,33 @@ static void feed(struct conn *conn, const char *bytes, size_t len)
     }
 }
 
+/* The exchange whose handler gets what the client sends, or NULL. */
+static struct exchange *owner_of(struct conn *conn)
+{
+    struct exchange *exchange = conn->first;
+    return exchange && atomic_load(&exchange->owned) && !exchange->next_on_conn && !conn->current &&
+                   !conn->stash.len && !conn->dead && !conn->lingering
+               ? exchange
+               : NULL;
+}
+
+static void feed_owner(struct conn *conn, struct exchange *owner, const char *bytes, size_t len)
+{
+    struct buf copy = {0};
+    if (buf_append(&copy, bytes, len, SIZE_MAX) && push_message(conn, owner, MESSAGE_BODY, &copy))
+        return;
+    buf_free(&copy);
+    die(conn);
+}
+
 /* BYTES came, or were stashed. */
 static void take_in(struct conn *conn, const char *bytes, size_t len)
 {
+    struct exchange *owner = owner_of(conn);
     if (conn->socket)
         socket_feed(conn->socket, conn->hub, bytes, len);
+    else if (UNLIKELY(owner != NULL))
+        feed_owner(conn, owner, bytes, len);
     else
         feed(conn, bytes, len);
 }
@@ -1412,6 +1432,8 @@ static bool wants_reading(struct conn *conn)
         return false;
     if (socket_of(conn))
         return socket_wants_reading(conn->socket);
+    if (owner_of(conn))
+        return channel_has_room(&owner_of(conn)->channel, LIMIT_WAIT_BYTES / 4);
     return conn->lingering || (!conn->closing && !conn->stash.len && !is_storing(conn) &&
                                (conn->current || conn->held || may_begin(conn)));
 }

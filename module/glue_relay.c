@@ -115,6 +115,19 @@ GLUE_FUNCTION(watch)
     return lisp_boolean(relay && bridge_watch(&bridge, relay));
 }
 
+static const char own_doc[] =
+    "What the client of request ID sends from now on is no request, but comes in pieces as a body "
+    "does.";
+GLUE_FUNCTION(own)
+{
+    struct exchange *exchange = glue_exchange(env, args[0]);
+    if (lisp_failed(env))
+        return NULL;
+    if (exchange && bridge_live(exchange))
+        bridge_own(&bridge, exchange);
+    return lisp.nil;
+}
+
 static const char hang_up_doc[] =
     "Let the process of relay NUMBER find its connection closed.  What it sends is still read.";
 GLUE_FUNCTION(hang_up)
@@ -143,6 +156,7 @@ static const struct glue_function functions[] = {
     {"porter--mod-relay-pass", 2, pass, pass_doc},
     {"porter--mod-relay-watch", 1, watch, watch_doc},
     {"porter--mod-relay-hang-up", 1, hang_up, hang_up_doc},
+    {"porter--mod-own", 1, own, own_doc},
     {"porter--mod-relay-drop", 1, drop, drop_doc},
 };
 const struct glue_table glue_relay_table = {functions, ARRAY_LEN(functions)};

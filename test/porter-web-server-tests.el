@@ -561,6 +561,37 @@ It says \"all\" when all have an answer, and stays connected."
                              "\\(?:Date\\|Content-Length\\): .*\r\n" ""
                              (porter-ws-curl server "-i" "/"))))))
 
+(ert-deftest porter-web-server-what-the-client-sends-on-a-stream ()
+  "It comes to the filter, as bytes, also when it looks like a request."
+  (let (got)
+    (porter-ws-test (server (lambda (request)
+                              (let ((process (ws-process request)))
+                                (set-process-filter
+                                 process
+                                 (lambda (process bytes)
+                                   (setq got (concat got bytes))
+                                   (when (equal bytes "error") (error "Not so"))
+                                   (process-send-string process (upcase bytes))))
+                                (process-send-string
+                                 process "HTTP/1.1 200 OK\r\n\r\nready")
+                                :keep-alive)))
+      (porter-test-with-client (client (porter-ws-port server))
+        (porter-test-write client "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        (let ((heard (lambda (text)
+                       (porter-test-wait
+                        (lambda () (string-match-p text (porter-test-bytes client)))
+                        5 "no %s" text))))
+          (funcall heard "ready")
+          (porter-test-write client "hello\303\251")
+          (funcall heard "HELLO")
+          (porter-test-write client "error")
+          (porter-test-wait (lambda () (string-suffix-p "error" got)) 5 "no error")
+          (porter-test-write client "GET / HTTP/1.1\r\n\r\n")
+          (funcall heard "GET / HTTP/1.1\r\n\r\n")
+          (porter-test-write client "last")
+          (funcall heard "LAST")
+          (should (equal got "hello\303\251errorGET / HTTP/1.1\r\n\r\nlast")))))))
+
 (ert-deftest porter-web-server-answering-leaves-match-data ()
   (porter-ws-test (server (lambda (request)
                             (let ((process (ws-process request)) (path "/abc"))
