@@ -674,7 +674,7 @@ NOTED is called with the process at its start, and with the event at its end."
   "Let a client have ticks of SERVER's for SECONDS, one every PERIOD of them.
 AWAIT is called with a number and waits until the client has as many; STOP makes
 the client leave."
-  (let ((wanted (max 3 (floor (* 0.8 (/ seconds period))))))
+  (let ((wanted (max 3 (ceiling (/ seconds period)))))
     (should (< (porter-test-seconds (funcall await wanted)) (+ 20 (* 2 seconds))))
     (should (eql 1 (length (ws-requests server))))
     (funcall stop)))
@@ -1062,6 +1062,42 @@ SPEC is (SERVER PERIOD)."
                      (list before (mapcar #'fboundp '(process headers body port requests))
                            (process request) (body request) (port request)))))))
     (should (equal value '((nil nil nil nil nil) (t t t t t) 1 "b" mine)))))
+
+;;;; The manual
+
+(defun porter-ws-manual-blocks ()
+  "The Lisp of the manual's chapter on moving from web-server, in one string."
+  (with-temp-buffer
+    (insert-file-contents (expand-file-name "doc/manual.org" porter-test-root))
+    (re-search-forward "^\\* Moving from web-server$")
+    (let ((end (save-excursion (re-search-forward "^\\* ") (point)))
+          (case-fold-search nil)
+          blocks)
+      (while (re-search-forward "^#\\+begin_src elisp\n\\(\\(?:.*\n\\)*?\\)#\\+end_src" end t)
+        (push (match-string 1) blocks))
+      (mapconcat #'identity (nreverse blocks) "\n"))))
+
+(ert-deftest porter-web-server-manual-says-what-happens ()
+  "In a fresh Emacs, each form of that chapter has the value that the manual gives."
+  (let ((values
+         (porter-test-batch-value
+          60
+          `(add-to-list 'load-path ,porter-test-lisp-directory)
+          `(with-temp-buffer
+             (insert ,(porter-ws-manual-blocks))
+             (goto-char (point-min))
+             (let (pairs)
+               (while (re-search-forward "^(\\|^[a-z]" nil t)
+                 (goto-char (match-beginning 0))
+                 (let ((value (eval (read (current-buffer)) t)))
+                   (when (looking-at "\n;; => ")
+                     (goto-char (match-end 0))
+                     (push (cons (read (current-buffer)) value) pairs))
+                   (forward-line)))
+               pairs)))))
+    (should (eql 3 (length values)))
+    (dolist (pair values)
+      (should (equal (car pair) (cdr pair))))))
 
 (provide 'porter-web-server-examples-tests)
 ;;; porter-web-server-examples-tests.el ends here
