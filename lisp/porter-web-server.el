@@ -1522,8 +1522,9 @@ UNAUTH and INVALID are functions of the process that answer otherwise."
                  (format "Basic realm=\"%s\"" (or realm "restricted")))
            '("Content-type" . "text/plain"))
           (process-send-string process "authentication required")))
-       ((and (assoc (car given) credentials)
-             (equal (cdr given) (cdr (assoc (car given) credentials))))
+       ((let ((known (cl-assoc (car given) credentials
+                               :test #'porter-equal-in-constant-time)))
+          (and known (porter-equal-in-constant-time (cdr given) (cdr known))))
         (funcall handler request))
        (invalid (funcall invalid process))
        (t (ws-response-header process 403 '("Content-type" . "text/plain"))
