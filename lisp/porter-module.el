@@ -47,7 +47,7 @@ The environment variable PORTER_MODULE comes before this option."
   :risky t
   :package-version '(porter . "1.0"))
 
-(defconst porter-module--abi 2
+(defconst porter-module--abi 3
   "The version of the module's functions that these files call.
 The same number as ABI in module.c.")
 

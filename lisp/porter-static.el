@@ -362,7 +362,7 @@ out of it.  The file need not exist."
 FILE is opened at once and not read; the loop thread sends it.  It may be
 deleted as soon as this returns.  Conditions and ranges in the request are
 honoured.  When FILE is not there the answer is 404, when it may not be read,
-403.
+403, and when too many files are open, 503.
 
 OPTIONS is a plist of `:cache-control' and `:headers' as for `porter-mount'.
 Return t if FILE is on its way."
@@ -374,7 +374,10 @@ Return t if FILE is on its way."
                   (plist-get options :headers))))
     (cond
      ((integerp result)
-      (porter--answer-plain id result (if (eql result 403) "Forbidden\n" "Not Found\n"))
+      (porter--answer-plain id result (pcase result
+                                        (403 "Forbidden\n")
+                                        (503 "Service Unavailable\n")
+                                        (_ "Not Found\n")))
       nil)
      (result (porter--forget-close-functions id)
              t))))

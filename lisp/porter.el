@@ -114,7 +114,9 @@ KIND is `count' for an integer or `time' for seconds."
   (:max-queue 1024 count
    "The most requests that wait for Lisp; beyond it 503.")
   (:queue-timeout 10 time
-   "The seconds that a request waits for Lisp; beyond it 503."))
+   "The seconds that a request waits for Lisp; beyond it 503.")
+  (:max-open-files 1024 count
+   "The most files that are open at once because they are being sent; beyond it 503."))
 
 (defcustom porter-allowed-hosts nil
   "Names that the Host of a request may have besides loopback ones.

@@ -155,7 +155,7 @@ static void log_cut(struct conn *conn, struct exchange *exchange, int before)
         status = exchange->streamed_status;
     } else if (before == EXCHANGE_LOOP || before == EXCHANGE_WRITTEN) {
         status = exchange->written || bytes ? exchange->reply.status : 0;
-        bytes += exchange->written;
+        bytes += exchange->written + exchange->file.sent;
     }
     log_answer(conn, exchange, status, bytes);
 }

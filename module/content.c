@@ -7,6 +7,7 @@
 #include "hub.h"
 #include "lookup.h"
 #include "select.h"
+#include "server.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -163,6 +164,8 @@ static bool make_body(struct exchange *exchange, struct file_source *source,
     }
     exchange->file.open = true;
     exchange->file.fd = source->fd;
+    exchange->file.size = source->size;
+    exchange->file.modified = source->modified;
     source->fd = -1;
     if (!*boundary) {
         exchange->file.offset = range->from;
@@ -171,23 +174,89 @@ static bool make_body(struct exchange *exchange, struct file_source *source,
     return true;
 }
 
+/* ---- answers ---- */
+
+/* Strong, and of the coding that is sent; empty when there is nothing to make it of. */
+static void make_etag(const struct file_source *source, char *out, size_t size)
+{
+    *out = 0;
+    if (source->etag)
+        snprintf(out, size, "%s", source->etag);
+    else if (source->modified.tv_sec)
+        snprintf(out, size, "\"%llx-%lx-%llx%s%s\"", (unsigned long long)source->modified.tv_sec,
+                 source->modified.tv_nsec, (unsigned long long)source->size,
+                 source->encoding ? "-" : "", source->encoding ? source->encoding : "");
+}
+
+/* If the file of SOURCE has to stay open for the answer to EXCHANGE, it counts.  False when there are too many. */
+static bool claim_file(struct exchange *exchange, const struct file_source *source)
+{
+    if (source->fd < 0 || !source->size || exchange->request.method == METHOD_HEAD)
+        return true;
+    if (!server_open_file(exchange->server))
+        return false;
+    exchange->file.server = exchange->server;
+    return true;
+}
+
+/* Status and type of SELECTION's one range or many; BOUNDARY, of 32 bytes, stays empty for one. */
+static bool begin_ranges(struct reply *reply, const struct file_source *source,
+                         const struct selection *selection, char *boundary)
+{
+    char line[96];
+    if (format_start(reply, 206) != FORMAT_OK)
+        return false;
+    if (selection->ranges_len > 1) {
+        if (!make_boundary(boundary, 32))
+            return false;
+        snprintf(line, sizeof line, "multipart/byteranges; boundary=%s", boundary);
+        return field(reply, "Content-Type", line);
+    }
+    put_range(line, sizeof line, &selection->ranges[0], source->size);
+    return field(reply, "Content-Type", source->type) && field(reply, "Content-Range", line);
+}
+
+static bool begin_whole(struct reply *reply, const struct file_source *source)
+{
+    return format_start(reply, source->status ? source->status : 200) == FORMAT_OK &&
+           field(reply, "Content-Type", source->type);
+}
+
+static bool answer_content(struct exchange *exchange, struct file_source *source,
+                           const struct selection *selection, const char *etag,
+                           const struct format_context *context, const struct format_clock *clock)
+{
+    struct reply *reply = &exchange->reply;
+    char boundary[32] = "";
+    if (!claim_file(exchange, source))
+        return format_plain(reply, 503, "too many files are open", "Retry-After: 1\r\n", context,
+                            clock) == FORMAT_OK;
+    bool ok = (selection->outcome == SELECT_RANGES
+                   ? begin_ranges(reply, source, selection, boundary)
+                   : begin_whole(reply, source)) &&
+              common_fields(reply, source, etag) && content_fields(reply, source) &&
+              make_body(exchange, source, selection, boundary);
+    /* Parts in memory are the reply's body; other content follows it, and has its length declared. */
+    if (ok && reply->body.len)
+        ok = format_finish(reply, context, clock) == FORMAT_OK;
+    else
+        ok = ok && format_stream_start(reply, context, clock) == FORMAT_OK;
+    if (exchange->file.open || exchange->content.shared)
+        reply->body_bytes = reply->length;
+    reply->phase = REPLY_DONE;
+    return ok;
+}
+
 bool content_answer(struct exchange *exchange, struct file_source *source,
                     const struct format_context *context, const struct format_clock *clock)
 {
     struct reply *reply = &exchange->reply;
     struct selection selection;
-    char etag[80] = "";
-    char boundary[32] = "";
+    char etag[80];
     char line[96];
     bool ok = false;
-    if (source->modified.tv_sec)
-        snprintf(etag, sizeof etag, "\"%llx-%lx-%llx%s%s\"",
-                 (unsigned long long)source->modified.tv_sec, source->modified.tv_nsec,
-                 (unsigned long long)source->size, source->encoding ? "-" : "",
-                 source->encoding ? source->encoding : "");
-    if (source->etag)
-        snprintf(etag, sizeof etag, "%s", source->etag);
-    struct representation representation = {
+    make_etag(source, etag, sizeof etag);
+    const struct representation representation = {
         .size = source->size,
         .etag = *etag ? etag : NULL,
         .modified = source->modified.tv_sec,
@@ -207,30 +276,8 @@ bool content_answer(struct exchange *exchange, struct file_source *source,
         ok = format_plain(reply, 416, NULL, line, context, clock) == FORMAT_OK;
         break;
     case SELECT_RANGES:
-        ok = format_start(reply, 206) == FORMAT_OK;
-        if (ok && selection.ranges_len > 1) {
-            ok = make_boundary(boundary, sizeof boundary);
-            snprintf(line, sizeof line, "multipart/byteranges; boundary=%s", boundary);
-            ok = ok && field(reply, "Content-Type", line);
-        } else if (ok) {
-            put_range(line, sizeof line, &selection.ranges[0], source->size);
-            ok = field(reply, "Content-Type", source->type) && field(reply, "Content-Range", line);
-        }
-        goto content;
     case SELECT_WHOLE:
-        ok = format_start(reply, source->status ? source->status : 200) == FORMAT_OK &&
-             field(reply, "Content-Type", source->type);
-    content:
-        ok = ok && common_fields(reply, source, etag) && content_fields(reply, source) &&
-             make_body(exchange, source, &selection, boundary);
-        /* Parts in memory are the reply's body; other content follows it, and has its length declared. */
-        if (ok && reply->body.len)
-            ok = format_finish(reply, context, clock) == FORMAT_OK;
-        else
-            ok = ok && format_stream_start(reply, context, clock) == FORMAT_OK;
-        if (exchange->file.open || exchange->content.shared)
-            reply->body_bytes = reply->length;
-        reply->phase = REPLY_DONE;
+        ok = answer_content(exchange, source, &selection, etag, context, clock);
         break;
     }
     if (source->fd >= 0)

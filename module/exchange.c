@@ -6,6 +6,7 @@
 
 #include "limits.h"
 #include "log.h"
+#include "server.h"
 
 #include <stdlib.h>
 #include <unistd.h>
@@ -24,6 +25,8 @@ void file_part_clear(struct file_part *file)
 {
     if (file->open)
         close(file->fd);
+    if (file->server)
+        server_close_file(file->server);
     for (uint32_t i = 0; i < file->segments_len; i++)
         buf_free(&file->segments[i].text);
     free(file->segments);

@@ -103,8 +103,12 @@ struct file_segment {
 struct file_part {
     int fd; /* when OPEN */
     bool open;
+    struct server *server; /* whose open files it counts among, or NULL */
+    uint64_t size;         /* when it was opened */
+    struct timespec modified;
     uint64_t offset;
     uint64_t left;
+    uint64_t sent;
     uint64_t warm_from; /* these bytes have been seen in memory */
     uint64_t warm_to;
     struct file_segment *segments; /* what follows, or NULL */

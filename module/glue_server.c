@@ -14,7 +14,7 @@
 
 static bool get_limits(emacs_env *env, emacs_value vector, struct limits *limits)
 {
-    intmax_t n[17];
+    intmax_t n[18];
     if (env->vec_size(env, vector) != (ptrdiff_t)ARRAY_LEN(n)) {
         lisp_signal(env, "porter-module-error", "Wrong number of limits", vector);
         return false;
@@ -44,6 +44,7 @@ static bool get_limits(emacs_env *env, emacs_value vector, struct limits *limits
         .pipelined_max = (uint32_t)n[14],
         .queue_items_max = (uint32_t)n[15],
         .queue_timeout_ms = (uint32_t)n[16],
+        .open_files_max = (uint32_t)n[17],
     };
     return !lisp_failed(env);
 }

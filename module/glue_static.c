@@ -12,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* The types of files, for the entries made from now on. */
 static struct mime *mime;
@@ -210,6 +211,10 @@ GLUE_FUNCTION(send_file)
         .fields = &fields,
     };
     int status = content_open(file, &source);
+    if (!status && hub_is_scarce(&bridge.loop->hub, source.fd)) {
+        close(source.fd);
+        status = 503;
+    }
     if (status) {
         result = lisp_integer(env, status);
         goto out;

@@ -110,6 +110,11 @@ int hub_move_up(int fd)
     return high;
 }
 
+bool hub_is_scarce(const struct hub *hub, int fd)
+{
+    return fd >= hub->low_fds - hub->low_fds / 4 && fd < hub->low_fds;
+}
+
 void hub_tick_within(struct hub *hub, uint64_t ms)
 {
     uint64_t due = hub_now(hub) + ms;

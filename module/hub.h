@@ -105,6 +105,9 @@ void hub_flush(struct hub *hub);
  * the limit does not allow that, low it is.  Thread: any. */
 int hub_move_up(int fd);
 
+/* Is FD one of the last that Emacs has for itself?  Nobody else is to keep it.  Thread: any. */
+bool hub_is_scarce(const struct hub *hub, int fd);
+
 /* Look at all timeouts within MS milliseconds at the latest. */
 void hub_tick_within(struct hub *hub, uint64_t ms);
 

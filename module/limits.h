@@ -29,6 +29,7 @@ struct limits {
     uint32_t pipelined_max;               /* answers outstanding on one connection: stop reading */
     uint32_t queue_items_max;             /* requests waiting for Lisp: 503, Retry-After */
     uint32_t queue_timeout_ms;            /* a request waiting longer for Lisp: 503, Retry-After */
+    uint32_t open_files_max; /* files open because they are being sent: 503, Retry-After */
 };
 
 /* One read from a socket.  Larger than any usual request, so that the kernel's "no more" is seen

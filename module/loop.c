@@ -60,7 +60,7 @@ static bool has_room(const struct hub *hub, const struct server *server)
  * are no more connections than there are now. */
 static bool crowds_emacs(struct hub *hub, int fd)
 {
-    if (fd < hub->low_fds - hub->low_fds / 4 || fd >= hub->low_fds)
+    if (!hub_is_scarce(hub, fd))
         return false;
     hub->conns_max = hub->conns_count ? hub->conns_count : 1;
     return true;

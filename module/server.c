@@ -197,6 +197,20 @@ struct server *server_open(const struct server_address *address, int *port, int 
     return NULL;
 }
 
+bool server_open_file(struct server *server)
+{
+    uint32_t max = server->limits.open_files_max;
+    if (atomic_fetch_add(&server->open_files, 1) < max || !max)
+        return true;
+    server_close_file(server);
+    return false;
+}
+
+void server_close_file(struct server *server)
+{
+    atomic_fetch_sub(&server->open_files, 1);
+}
+
 void server_count_answer(struct server *server, int status)
 {
     atomic_fetch_add_explicit(&server->requests, 1, memory_order_relaxed);

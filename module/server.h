@@ -61,6 +61,7 @@ struct server {
 
     atomic_uint queued_count; /* requests that wait for Lisp, or did when they were given up */
     atomic_uint connections;  /* the same as open_count, to be read by Emacs */
+    atomic_uint open_files;   /* of answers under way */
     atomic_ullong requests;   /* answered */
     atomic_ullong errors;     /* 5xx answers and refused requests */
 };
@@ -81,6 +82,10 @@ struct server *server_open(const struct server_address *address, int *port, int 
 
 /* Close what is open, free all.  Thread: Emacs, when the loop does not have SERVER. */
 void server_free(struct server *server);
+
+/* May one more file be open for an answer?  If so it counts, until server_close_file.  Thread: any. */
+bool server_open_file(struct server *server);
+void server_close_file(struct server *server);
 
 /* One more answer, with STATUS, is out.  Thread: any. */
 void server_count_answer(struct server *server, int status);

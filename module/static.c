@@ -334,8 +334,14 @@ static void conclude(struct hub *hub, struct exchange *exchange, struct lookup *
     if (!lookup->content) {
         source.fd = lookup->fd;
         lookup->fd = -1;
-        if (source.size && !context.head)
-            source.fd = hub_move_up(source.fd); /* it stays open for a while */
+    }
+    if (source.fd >= 0 && source.size && !context.head) {
+        source.fd = hub_move_up(source.fd); /* it stays open for a while */
+        if (hub_is_scarce(hub, source.fd)) {
+            close(source.fd);
+            answer_plain(hub, exchange, 503, "Retry-After: 1\r\n");
+            return;
+        }
     }
     complete(exchange, content_answer(exchange, &source, &context, hub_clock(hub)));
 }
@@ -531,6 +537,16 @@ static ssize_t send_range(int socket, int fd, uint64_t offset, size_t len)
 #endif
 }
 
+/* Are the bytes of FILE those that its answer speaks of?  What was only added to, as a log is, goes on. */
+static bool is_unchanged(const struct file_part *file)
+{
+    struct stat st;
+    if (fstat(file->fd, &st) < 0 || (uint64_t)st.st_size < file->size)
+        return false;
+    return (uint64_t)st.st_size > file->size || (st.st_mtim.tv_sec == file->modified.tv_sec &&
+                                                 st.st_mtim.tv_nsec == file->modified.tv_nsec);
+}
+
 enum static_sent static_send(struct hub *hub, struct exchange *exchange, int fd)
 {
     struct file_part *file = &exchange->file;
@@ -538,6 +554,8 @@ enum static_sent static_send(struct hub *hub, struct exchange *exchange, int fd)
     CHECK(file->open && chunk);
     if (exchange->task)
         return STATIC_WAITS;
+    if (!is_unchanged(file))
+        return STATIC_BROKEN;
     if (file->offset >= file->warm_from && file->offset < file->warm_to) {
         if (file->offset + chunk > file->warm_to)
             chunk = file->warm_to - file->offset;
@@ -570,5 +588,6 @@ enum static_sent static_send(struct hub *hub, struct exchange *exchange, int fd)
         return STATIC_BROKEN;
     file->offset += (uint64_t)sent;
     file->left -= (uint64_t)sent;
+    file->sent += (uint64_t)sent;
     return STATIC_SENT;
 }

@@ -25,7 +25,7 @@ enum static_sent {
     STATIC_SENT = 0, /* some */
     STATIC_FULL,     /* nothing: the socket is full */
     STATIC_WAITS,    /* nothing yet: the disk is read first; on_completed tells */
-    STATIC_BROKEN    /* the file has become shorter, or cannot be read, or the client has gone */
+    STATIC_BROKEN /* the file is not the same any more, or cannot be read, or the client has gone */
 };
 
 /* Send a chunk of EXCHANGE's file to the socket FD.  Whoever calls has seen that there is something left. */

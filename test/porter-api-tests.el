@@ -1136,7 +1136,7 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
                     porter-idle-timeout porter-write-timeout porter-handler-timeout
                     porter-max-connections porter-max-connections-per-address
                     porter-max-requests-per-connection porter-max-pipelined porter-max-queue
-                    porter-queue-timeout porter-allowed-hosts))
+                    porter-queue-timeout porter-max-open-files porter-allowed-hosts))
     (should (custom-variable-p option)))
   (defvar porter-max-body)
   (let ((porter-max-body 10))

@@ -322,6 +322,125 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
     (set-file-modes (porter-static--write "tree/locked" "x") 0)
     (should (equal (porter-static--status server "/s/locked") 403))))
 
+(defconst porter-static--large 64000000
+  "More bytes than the kernel takes for a client that does not read.")
+
+(defun porter-static--write-large (name)
+  "Write the file NAME, `porter-static--large' bytes; return its name."
+  (let ((file (porter-static--write name "")))
+    (write-region "x" nil file (1- porter-static--large) 'silent)
+    file))
+
+(defun porter-static--stalled (server act)
+  "How many bytes of a file of SERVER reach a client that waits before it reads on.
+ACT is called meanwhile, with the file's name."
+  (let ((file (porter-static--write-large "tree/large.bin"))
+        (go (expand-file-name "go" porter-static--directory)))
+    (porter-test-with-child
+        (child (list "sh" "-c"
+                     "curl -s \"$0\" | { head -c 1 | wc -c; while ! test -e \"$1\"; do sleep 0.02; done; wc -c; }"
+                     (porter-url server "/s/large.bin") go))
+      (porter-test-child-await child "1\n" 5)
+      (porter-test-pause 0.2)
+      (funcall act file)
+      (write-region "" nil go nil 'silent)
+      (porter-test-child-finish child 20)
+      (delete-file go)
+      ;; head may have read more than it said, but not past one block.
+      (string-to-number (nth 1 (split-string (porter-test-child-output child) "\n" t))))))
+
+(ert-deftest porter-static-file-changes-under-way ()
+  "A file that is replaced, deleted or added to is sent as it was; one written anew is given up."
+  (porter-test-need "curl")
+  (porter-static--with (server)
+    (pcase-dolist
+        (`(,whole ,name . ,act)
+         `((t delete . ,#'delete-file)
+           (t replace . ,(lambda (file)
+                           (rename-file (porter-static--write "tree/new" "new") file t)))
+           (t add . ,(lambda (file) (write-region "more" nil file t 'silent)))
+           (nil change . ,(lambda (file) (write-region "y" nil file 5 'silent)))
+           (nil shorten . ,(lambda (file) (write-region "less" nil file nil 'silent)))))
+      (should (equal (list name (> (porter-static--stalled server act)
+                                   (- porter-static--large 100000)))
+                     (list name whole))))))
+
+(ert-deftest porter-static-open-files-are-bounded ()
+  "Beyond `:max-open-files' the answer is 503, until one of the files is sent."
+  (let ((porter-static--directory (file-name-as-directory (make-temp-file "porter-static" t))))
+    (unwind-protect
+        (porter-test-with-server
+            (server `(("/s/" :directory ,porter-static--directory)
+                      ("/send" . ,(lambda (request)
+                                    (porter-send-file (porter-test-process request)
+                                                      (expand-file-name
+                                                       "large.bin" porter-static--directory)))))
+                    :max-open-files 2)
+          (porter-static--write-large "large.bin")
+          (porter-static--write "small.txt" "small")
+          (let ((clients (mapcar (lambda (_) (porter-test-open server)) '(1 2)))
+                (status (lambda (path)
+                          (porter-test-response-status
+                           (porter-test-get server path '("Range" . "bytes=0-99999"))))))
+            (dolist (client clients)
+              (porter-test-hold client)
+              (porter-test-write client (porter-test-request-bytes "GET" "/s/large.bin")))
+            (porter-test-wait (lambda () (equal 503 (funcall status "/s/large.bin")))
+                              3 "There is no bound")
+            (dolist (path '("/s/large.bin" "/send"))
+              (let ((response (porter-test-get server path)))
+                (should (equal (list path (porter-test-response-status response)
+                                     (porter-test-header response "retry-after"))
+                               (list path 503 "1")))))
+            ;; What does not stay open is not concerned.
+            (should (equal (porter-test-get-body server "/s/small.txt") "small"))
+            (should (equal 200 (porter-test-response-status
+                                (porter-test-fetch server "HEAD" "/s/large.bin"))))
+            (porter-test-close (pop clients))
+            (porter-test-wait (lambda () (equal 206 (funcall status "/s/large.bin")))
+                              3 "The file still counts")
+            (should (equal 206 (funcall status "/send")))
+            (porter-test-close (pop clients))))
+      (delete-directory porter-static--directory t))))
+
+(ert-deftest porter-static-descriptors-are-left-to-emacs ()
+  "When there are few file descriptors, files that are sent leave Emacs enough of them."
+  (porter-test-need "sh")
+  (let* ((directory (make-temp-file "porter-static" t))
+         (emacs (mapconcat
+                 #'shell-quote-argument
+                 (porter-test-batch-command
+                  '(require 'porter)
+                  `(let* ((server (porter-start '(("/" :directory ,directory)) 0))
+                          (clients (mapcar (lambda (_)
+                                             (ignore-errors
+                                               (make-network-process
+                                                :name "c" :host "127.0.0.1" :stop t
+                                                :service (porter-port server))))
+                                           (make-list 15 nil)))
+                          (end (+ (float-time) 2)))
+                     (dolist (client clients)
+                       (when client
+                         (dotimes (_ 3)
+                           (process-send-string
+                            client "GET /large.bin HTTP/1.1\r\nHost: localhost\r\n\r\n"))))
+                     (while (< (float-time) end) (accept-process-output nil 0.1))
+                     (princ (list :file (with-temp-buffer
+                                          (insert-file-contents ,(concat directory "/small.txt"))
+                                          (buffer-string))
+                                  :process (with-temp-buffer
+                                             (call-process "echo" nil t nil "-n" "works")
+                                             (buffer-string))))
+                     (kill-emacs 0)))
+                 " ")))
+    (unwind-protect
+        (progn
+          (write-region "x" nil (concat directory "/large.bin") porter-static--large 'silent)
+          (with-temp-file (concat directory "/small.txt") (insert "small"))
+          (let ((result (porter-test-run (list "sh" "-c" (concat "ulimit -n 60; exec " emacs)) 30)))
+            (should (string-match-p "(:file small :process works)" (cdr result)))))
+      (delete-directory directory t))))
+
 (ert-deftest porter-static-shrinking-file ()
   "A file that becomes shorter under way ends the connection."
   (porter-test-need "truncate" "curl")
