@@ -10,30 +10,6 @@
 
 (require 'porter-test-helper)
 
-(defun porter-browser--program ()
-  "Return the browser, or skip the test."
-  (or (executable-find "chromium") (executable-find "chromium-browser")
-      (ert-skip "No Chromium")))
-
-(defmacro porter-browser--with (url &rest body)
-  "Run BODY while a browser shows URL."
-  (declare (indent 1) (debug (form body)))
-  (let ((profile (make-symbol "profile")))
-    `(let ((,profile (make-temp-file "porter-browser" t)))
-       (unwind-protect
-           (porter-test-with-child
-               (_browser (list (porter-browser--program) "--headless" "--no-sandbox"
-                               "--disable-gpu" "--disable-dev-shm-usage" "--no-first-run"
-                               "--disable-background-networking" "--remote-debugging-port=0"
-                               (concat "--user-data-dir=" ,profile) ,url)
-                         (list (concat "HOME=" ,profile)))
-             ,@body)
-         ;; Its helpers may write for a moment more.
-         (porter-test-wait (lambda ()
-                             (ignore-errors (delete-directory ,profile t))
-                             (not (file-exists-p ,profile)))
-                           10 "The browser's profile cannot be deleted")))))
-
 (defconst porter-browser--upload "<!doctype html>
 <meta charset=utf-8>
 <form method=post action=/upload enctype=multipart/form-data>
@@ -60,7 +36,7 @@ document.forms[0].submit();
 
 (ert-deftest porter-browser-form-with-a-large-file ()
   "A file of 5 MB with a Japanese name arrives to the byte, the other fields too."
-  (porter-browser--program)
+  (porter-test-browser)
   (let (parts title sha1)
     (porter-test-with-server
         (server
@@ -78,7 +54,7 @@ document.forms[0].submit();
                              (secure-hash 'sha1 (current-buffer)))))
               (porter-test-answer request "thanks"))
              (_ (porter-send-404 (porter-test-process request))))))
-      (porter-browser--with (format "http://127.0.0.1:%d/" (porter-port server))
+      (porter-test-with-browser (format "http://127.0.0.1:%d/" (porter-port server))
         (porter-test-wait (lambda () sha1) 30 "The form does not come")))
     (should (equal title "a\r\nb \"c\" 100%"))
     (pcase-let ((`(,file ,none) parts))

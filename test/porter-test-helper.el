@@ -761,6 +761,33 @@ a server with `porter-test-options', which are OPTIONS, and says \"PORT n\"."
      (porter-respond (slot-value request 'process) 200 '(("Content-Type" . "text/plain")) "hello"))
   "A handler for child Emacsen.")
 
+;;;; A browser
+
+(defun porter-test-browser ()
+  "Return the browser, or skip the test."
+  (or (executable-find "chromium") (executable-find "chromium-browser")
+      (ert-skip "chromium is not installed")))
+
+(defmacro porter-test-with-browser (url &rest body)
+  "Run BODY while a browser shows URL."
+  (declare (indent 1) (debug (form body)))
+  (let ((profile (make-symbol "profile")))
+    `(let ((,profile (make-temp-file "porter-browser" t)))
+       (unwind-protect
+           (porter-test-with-child
+               (_browser (list (porter-test-browser) "--headless" "--no-sandbox"
+                               "--disable-gpu" "--disable-dev-shm-usage" "--no-first-run"
+                               "--disable-background-networking" "--remote-debugging-port=0"
+                               "--autoplay-policy=no-user-gesture-required"
+                               (concat "--user-data-dir=" ,profile) ,url)
+                         (list (concat "HOME=" ,profile)))
+             ,@body)
+         ;; Its helpers may write for a moment more.
+         (porter-test-wait (lambda ()
+                             (ignore-errors (delete-directory ,profile t))
+                             (not (file-exists-p ,profile)))
+                           10 "The browser's profile cannot be deleted")))))
+
 ;;;; An interactive Emacs in a terminal
 
 (cl-defstruct (porter-test-terminal (:constructor porter-test--make-terminal) (:copier nil))
