@@ -54,6 +54,7 @@ void entry_release(struct entry *entry)
     free(entry->directory);
     free(entry->fallback);
     free(entry->type);
+    free(entry->etag);
     buf_free(&entry->fields);
     shared_release(entry->body);
     shared_release(entry->gzip);

@@ -16,7 +16,7 @@
 enum entry_kind { ENTRY_DIRECTORY = 1, ENTRY_FIXED };
 
 enum entry_links {
-    LINKS_NONE = 0, /* symbolic links are not there */
+    LINKS_NONE = 1, /* symbolic links are not there */
     LINKS_INSIDE,   /* those that lead to something below the directory are followed */
     LINKS_ALL       /* all are followed, also out of the directory */
 };
@@ -43,7 +43,7 @@ struct entry {
     char *directory;
     char **index;   /* names, NULL at the end; or NULL */
     char *fallback; /* below the directory: what is sent for what is not there; or NULL */
-    enum entry_links links;
+    int links;      /* enum entry_links */
     bool dotfiles;
     bool listing;
     bool siblings;     /* FILE.br and FILE.gz go out for FILE */
@@ -58,7 +58,8 @@ struct entry {
     /* ENTRY_FIXED */
     int status;
     char *type;
-    char etag[48]; /* empty: none */
+    char *etag; /* or NULL */
+    bool zips;  /* GZIP is wanted */
     struct shared *body;
     struct shared *gzip; /* the same compressed, or NULL */
 };

@@ -8,8 +8,7 @@
 
 #include "gzip.h"
 
-#include <errno.h>
-#include <stdio.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -48,24 +47,89 @@ static bool get_fields(emacs_env *env, emacs_value fields, struct buf *out)
     return ok;
 }
 
-/* A new entry with what all kinds have: SERVER, NUMBER, RANK, FRONT, PREFIX in ARGS, CACHE-CONTROL and FIELDS. */
-static struct entry *new_entry(emacs_env *env, enum entry_kind kind, emacs_value *args,
-                               emacs_value cache_control, emacs_value fields)
+/* What Lisp says about an entry is a vector; each kind of entry has a table of which element becomes which member. */
+enum option_kind {
+    OPTION_STRING = 0, /* char *, or NULL for nil */
+    OPTION_STRINGS,    /* char **, likewise */
+    OPTION_FIELDS,     /* struct buf */
+    OPTION_INTEGER,    /* int */
+    OPTION_BOOLEAN     /* bool */
+};
+
+struct option {
+    enum option_kind kind;
+    size_t offset; /* in struct entry */
+};
+#define OPTION(kind, member)                                                                       \
+    {                                                                                              \
+        OPTION_##kind, offsetof(struct entry, member)                                              \
+    }
+
+static const struct option mount_options[] = {
+    OPTION(STRING, cache_control), OPTION(FIELDS, fields),    OPTION(STRINGS, index),
+    OPTION(STRING, fallback),      OPTION(INTEGER, links),    OPTION(BOOLEAN, dotfiles),
+    OPTION(BOOLEAN, listing),      OPTION(BOOLEAN, siblings), OPTION(BOOLEAN, pass),
+    OPTION(BOOLEAN, wants_reload),
+};
+
+static const struct option fix_options[] = {
+    OPTION(STRING, cache_control), OPTION(FIELDS, fields), OPTION(INTEGER, status),
+    OPTION(STRING, type),          OPTION(STRING, etag),   OPTION(BOOLEAN, zips),
+};
+
+static bool set_option(emacs_env *env, const struct option *option, emacs_value value,
+                       struct entry *entry)
+{
+    char *member = (char *)entry + option->offset;
+    switch (option->kind) {
+    case OPTION_STRING:
+        *(char **)member = lisp_c_string(env, value);
+        break;
+    case OPTION_STRINGS:
+        *(char ***)member = lisp_c_strings(env, value);
+        break;
+    case OPTION_FIELDS:
+        get_fields(env, value, (struct buf *)member);
+        break;
+    case OPTION_INTEGER:
+        *(int *)member = (int)env->extract_integer(env, value);
+        break;
+    case OPTION_BOOLEAN:
+        *(bool *)member = !lisp_is_nil(env, value);
+        break;
+    }
+    return !lisp_failed(env);
+}
+
+static bool set_options(emacs_env *env, const struct option *options, size_t len,
+                        emacs_value vector, struct entry *entry)
+{
+    for (size_t i = 0; i < len; i++) {
+        emacs_value value = env->vec_get(env, vector, (ptrdiff_t)i);
+        if (lisp_failed(env) || !set_option(env, &options[i], value, entry))
+            return false;
+    }
+    return true;
+}
+
+/* A new entry of KIND with what all kinds have: NUMBER, RANK, FRONT and PREFIX are in ARGS from the second on, a
+ * vector of options is the last of them. */
+static struct entry *new_entry(emacs_env *env, enum entry_kind kind, emacs_value *args)
 {
     char *prefix = lisp_c_string(env, args[4]);
     intmax_t number = env->extract_integer(env, args[1]);
     intmax_t rank = env->extract_integer(env, args[2]);
-    struct entry *entry = NULL;
-    if (!lisp_failed(env) && prefix)
-        entry = entry_new(kind, prefix);
+    struct entry *entry = !lisp_failed(env) && prefix ? entry_new(kind, prefix) : NULL;
     free(prefix);
     if (!entry)
         return NULL;
     entry->number = (uint32_t)number;
     entry->rank = rank;
     entry->front = !lisp_is_nil(env, args[3]);
-    entry->cache_control = lisp_c_string(env, cache_control);
-    if (!lisp_failed(env) && get_fields(env, fields, &entry->fields))
+    bool ok = kind == ENTRY_DIRECTORY
+                  ? set_options(env, mount_options, ARRAY_LEN(mount_options), args[6], entry)
+                  : set_options(env, fix_options, ARRAY_LEN(fix_options), args[6], entry);
+    if (ok)
         return entry;
     entry_release(entry);
     return NULL;
@@ -86,34 +150,19 @@ static const char mount_doc[] =
     "Entries are tried from the lowest RANK on; without FRONT, only `porter--mod-serve' names it.\n"
     "OPTIONS is a vector: [CACHE-CONTROL FIELDS INDEX FALLBACK LINKS DOTFILES LISTING SIBLINGS "
     "PASS RELOAD],\n"
-    "INDEX a vector of names, LINKS 1, 2 or 3 as in static.h, the last six booleans.\n\n"
+    "INDEX a vector of names, LINKS 1, 2 or 3 as in entry.h, the last five booleans.\n\n"
     "(fn SERVER NUMBER RANK FRONT PREFIX DIRECTORY OPTIONS)";
 GLUE_FUNCTION(mount)
 {
-    emacs_value option[10];
-    for (ptrdiff_t i = 0; i < (ptrdiff_t)ARRAY_LEN(option); i++)
-        option[i] = env->vec_get(env, args[6], i);
-    if (lisp_failed(env))
-        return NULL;
-    struct entry *entry = new_entry(env, ENTRY_DIRECTORY, args, option[0], option[1]);
+    struct entry *entry = new_entry(env, ENTRY_DIRECTORY, args);
     if (!entry)
         return NULL;
-    intmax_t links = env->extract_integer(env, option[4]);
     entry->directory = lisp_c_string(env, args[5]);
-    entry->index = lisp_c_strings(env, option[2]);
-    entry->fallback = lisp_c_string(env, option[3]);
-    entry->links = links == 1 ? LINKS_NONE : links == 3 ? LINKS_ALL : LINKS_INSIDE;
-    entry->dotfiles = !lisp_is_nil(env, option[5]);
-    entry->listing = !lisp_is_nil(env, option[6]);
-    entry->siblings = !lisp_is_nil(env, option[7]);
-    entry->pass = !lisp_is_nil(env, option[8]);
-    entry->wants_reload = !lisp_is_nil(env, option[9]);
     entry->mime = mime_hold(mime);
-    if (lisp_failed(env) || !entry->directory) {
-        entry_release(entry);
-        return NULL;
-    }
-    return enter(env, args[0], entry);
+    if (!lisp_failed(env) && entry->directory)
+        return enter(env, args[0], entry);
+    entry_release(entry);
+    return NULL;
 }
 
 static const char fix_doc[] =
@@ -122,35 +171,24 @@ static const char fix_doc[] =
     "(fn SERVER NUMBER RANK FRONT PATH BODY OPTIONS)";
 GLUE_FUNCTION(fix)
 {
-    emacs_value option[6];
-    for (ptrdiff_t i = 0; i < (ptrdiff_t)ARRAY_LEN(option); i++)
-        option[i] = env->vec_get(env, args[6], i);
-    if (lisp_failed(env))
-        return NULL;
-    struct entry *entry = new_entry(env, ENTRY_FIXED, args, option[0], option[1]);
-    if (!entry)
-        return NULL;
-    char *etag = lisp_c_string(env, option[4]);
-    entry->status = (int)env->extract_integer(env, option[2]);
-    entry->type = lisp_c_string(env, option[3]);
-    if (etag)
-        snprintf(entry->etag, sizeof entry->etag, "%s", etag);
-    free(etag);
     struct buf body = {0};
     struct buf small = {0};
-    bool ok = !lisp_failed(env) && lisp_append_string(env, args[5], &body);
-    if (ok && !lisp_is_nil(env, option[5]))
-        gzip_shorter(&body, &small);
-    if (ok && small.len)
-        entry->gzip = shared_new(&small);
-    entry->body = ok ? shared_new(&body) : NULL;
+    struct entry *entry = new_entry(env, ENTRY_FIXED, args);
+    if (!entry)
+        return NULL;
+    if (lisp_append_string(env, args[5], &body)) {
+        if (entry->zips)
+            gzip_shorter(&body, &small);
+        if (small.len)
+            entry->gzip = shared_new(&small);
+        entry->body = shared_new(&body);
+    }
     buf_free(&body);
     buf_free(&small);
-    if (!entry->body) {
-        entry_release(entry);
-        return NULL;
-    }
-    return enter(env, args[0], entry);
+    if (entry->body)
+        return enter(env, args[0], entry);
+    entry_release(entry);
+    return NULL;
 }
 
 static const char unmount_doc[] = "Take entry NUMBER of SERVER away.\n\n(fn SERVER NUMBER)";

@@ -404,19 +404,17 @@ static void serve_fixed(struct hub *hub, struct exchange *exchange, struct entry
     struct format_context context = context_of(exchange);
     bool gzip = entry->gzip && select_accepts_coding(&exchange->request, "gzip");
     struct shared *content = gzip ? entry->gzip : entry->body;
-    char etag[sizeof entry->etag + 8];
-    size_t len = strlen(entry->etag);
     /* The tag of the compressed form is another one: "abc" and "abc-gz". */
-    if (gzip && len)
-        snprintf(etag, sizeof etag, "%.*s-gz\"", (int)len - 1, entry->etag);
-    else
-        snprintf(etag, sizeof etag, "%s", entry->etag);
+    char zipped_etag[80];
+    if (gzip && entry->etag)
+        snprintf(zipped_etag, sizeof zipped_etag, "%.*s-gz\"", (int)strlen(entry->etag) - 1,
+                 entry->etag);
     struct file_source source = {
         .fd = -1,
         .size = content->bytes.len,
         .status = entry->status,
         .type = entry->type,
-        .etag = etag,
+        .etag = gzip && entry->etag ? zipped_etag : entry->etag,
         .encoding = gzip ? "gzip" : NULL,
         .varies = entry->gzip != NULL,
         .cache_control = entry->cache_control,
