@@ -415,6 +415,7 @@ period.  `porter-mount' lists directories without Lisp, and sorts them."
 (declare-function porter-url "porter")
 (declare-function porter-port "porter")
 (declare-function porter-ui-free-port "porter-ui")
+(defvar porter-ui-default-port)
 
 (defcustom porter-serve-browse nil
   "Non-nil means that the commands that serve files open the browser.
@@ -455,6 +456,25 @@ LAN says whether it is for the network."
   "The handlers that serve DIRECTORY."
   `(("/" :directory ,directory :reload ,(and porter-serve-reload t))))
 
+(defun porter--serve (directory lan)
+  "The server that serves DIRECTORY, perhaps a new one; for the network with LAN."
+  (require 'porter)
+  (or (porter--serving directory lan)
+      (porter-start (porter--serve-routes directory) (porter-ui-free-port) nil
+                    :host (if lan nil "localhost")
+                    :name (file-name-nondirectory (directory-file-name directory)))))
+
+(defun porter--show-served (what server url browse)
+  "Say that SERVER serves WHAT at URL, which is copied.
+With BROWSE, or if `porter-serve-browse' is non-nil, open it in a browser."
+  (unless noninteractive (kill-new url))
+  (when (or browse porter-serve-browse) (browse-url url))
+  (message "%s is served at %s%s%s" (abbreviate-file-name what) url
+           (if noninteractive "" " (copied)")
+           (if (= (porter-port server) porter-ui-default-port)
+               ""
+             (format "; %d was taken" porter-ui-default-port))))
+
 ;;;###autoload
 (defun porter-serve-directory (directory &optional browse lan)
   "Serve the files below DIRECTORY, show the URL and put it on the kill ring.
@@ -468,24 +488,14 @@ is used again."
                      (and (equal current-prefix-arg '(16))
                           (or (yes-or-no-p "Everyone in your network can read these files then.  Go on? ")
                               (user-error "Nothing is served")))))
-  (require 'porter)
   (let* ((directory (file-name-as-directory (expand-file-name directory)))
-         (old (porter--serving directory lan))
-         (port (and (null old) (porter-ui-free-port)))
-         (server (or old
-                     (porter-start (porter--serve-routes directory) port nil
-                                   :host (if lan nil "localhost")
-                                   :name (file-name-nondirectory
-                                          (directory-file-name directory)))))
-         (address (and lan (porter--network-address)))
-         (url (if address
-                  (format "http://%s:%d/" address (porter-port server))
-                (porter-url server))))
-    (unless noninteractive (kill-new url))
-    (when (or browse porter-serve-browse) (browse-url (porter-url server)))
-    (message "%s is served at %s%s%s" (abbreviate-file-name directory) url
-             (if (memql port '(nil 8080)) "" " (8080 is taken)")
-             (if noninteractive "" " (copied)"))
+         (server (porter--serve directory lan))
+         (address (and lan (porter--network-address))))
+    (porter--show-served directory server
+                         (if address
+                             (format "http://%s:%d/" address (porter-port server))
+                           (porter-url server))
+                         browse)
     server))
 
 ;;;###autoload
@@ -496,15 +506,11 @@ it in a browser.  Return the server."
   (interactive "P")
   (unless buffer-file-name
     (user-error "This buffer visits no file"))
-  (let* ((open (or browse porter-serve-browse))
-         (porter-serve-browse nil)
-         (server (porter-serve-directory (file-name-directory buffer-file-name)))
-         (url (porter-url server
-                          (concat "/" (url-hexify-string
-                                       (file-name-nondirectory buffer-file-name))))))
-    (unless noninteractive (kill-new url))
-    (when open (browse-url url))
-    (message "%s%s" url (if noninteractive "" " (copied)"))
+  (let* ((name (file-name-nondirectory buffer-file-name))
+         (server (porter--serve (expand-file-name (file-name-directory buffer-file-name)) nil)))
+    (porter--show-served buffer-file-name server
+                         (porter-url server (concat "/" (url-hexify-string name)))
+                         browse)
     server))
 
 (provide 'porter-static)
