@@ -257,7 +257,9 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
               ".secret" "%2esecret" "sub/../.secret" ".git/config" "%2egit/config" ".git/"
               "." ".." "./" "../" "link-out" "link-out-directory/outside.txt" "link-proc"
               "file:///etc/passwd" "c:/windows/win.ini" "hello.txt::$DATA" "sub//inner.txt"
-              "sub/%2e/inner.txt" "fifo" "big.bin/../../outside.txt")))
+              "sub/%2e/inner.txt" "fifo" "big.bin/../../outside.txt"
+              ;; Decoded once, and UTF-8 then.
+              "%2568ello.txt" "hello%252etxt" "%ff.txt" "sub%252finner.txt")))
   "Paths below the mount that must not give anything.")
 
 (ert-deftest porter-static-no-way-out ()
@@ -268,7 +270,9 @@ SPEC is (SERVER &rest OPTIONS), the options of the mount at /s/."
       (make-symbolic-link (expand-file-name "../outside.txt") "link-out-absolute")
       (make-symbolic-link ".." "link-out-directory")
       (make-symbolic-link "/proc/self/root/etc/passwd" "link-proc")
-      (call-process "mkfifo" nil nil nil "fifo"))
+      (call-process "mkfifo" nil nil nil "fifo")
+      (let ((file-name-coding-system 'binary))
+        (write-region "no\n" nil (expand-file-name "\377.txt") nil 'silent)))
     (should (> (length porter-static--ways-out) 250))
     (dolist (where (list server))
       (dolist (way (append '("link-out-absolute") porter-static--ways-out))
