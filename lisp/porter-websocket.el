@@ -463,6 +463,8 @@ are passed over.  Return how many it was sent to."
   (let* ((socket (gethash id porter--sockets))
          (on-close (and socket (porter--socket-on-close socket))))
     (when on-close
+      ;; Once, also if all ends while it waits for something.
+      (setf (porter--socket-on-close socket) nil)
       (porter--socket-call id
         (funcall on-close (porter--socket-process socket) code reason)))
     (remhash id porter--sockets)))

@@ -27,6 +27,7 @@
 #define FILE_CHUNKS_MAX 4
 
 static void settle(struct conn *conn);
+static void write_out(struct conn *conn);
 
 static uint64_t least(uint64_t a, uint64_t b)
 {
@@ -252,6 +253,15 @@ void conn_kill(struct conn *conn)
 {
     die(conn);
     settle(conn);
+}
+
+void conn_quit(struct conn *conn)
+{
+    if (socket_of(conn)) {
+        socket_close(conn->socket, conn->hub, CODE_GOING_AWAY, "the server stops");
+        write_out(conn);
+    }
+    conn_kill(conn);
 }
 
 void conn_stop(struct conn *conn)

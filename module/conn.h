@@ -96,5 +96,7 @@ void conn_stop(struct conn *conn);
 
 /* Close now, whatever is under way. */
 void conn_kill(struct conn *conn);
+/* Likewise, because all ends; the client of a WebSocket is told. */
+void conn_quit(struct conn *conn);
 
 #endif

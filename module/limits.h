@@ -39,6 +39,9 @@ struct limits {
 /* Lisp time for one drain; half a 60 Hz frame, so that a key typed meanwhile feels immediate. */
 #define LIMIT_DRAIN_US 8000
 
+/* Frames for a client that is slow to read are gathered into pieces of up to this size. */
+#define LIMIT_JOIN_BYTES (16 * 1024)
+
 /* Trailer fields count against fields_max and may take this much. */
 #define LIMIT_TRAILER_BYTES (8 * 1024)
 

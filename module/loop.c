@@ -415,7 +415,7 @@ static void close_all(struct loop *loop)
     }
     for (struct conn *conn = hub->conns, *next; conn; conn = next) {
         next = conn->next;
-        conn_kill(conn);
+        conn_quit(conn);
     }
 }
 

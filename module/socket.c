@@ -40,10 +40,17 @@ void socket_start(struct socket *socket, struct hub *hub)
 
 /* ---- sending ---- */
 
-/* Takes PIECE; UNSENT_BYTES counts it already. */
+/* Takes PIECE; UNSENT_BYTES counts it already.  Small ones that have to wait become one: a client that sends
+ * pings or messages and reads nothing would else cost a hundred times the bytes that are counted. */
 static void append(struct socket *socket, struct piece *piece)
 {
-    list_push(&socket->exchange->pieces, &piece->item);
+    struct item_list *pieces = &socket->exchange->pieces;
+    struct piece *last = pieces->last ? CONTAINER_OF(pieces->last, struct piece, item) : NULL;
+    if (last && !last->shared && !piece->shared && piece->bytes.len < LIMIT_JOIN_BYTES / 4 &&
+        buf_append(&last->bytes, piece->bytes.data, piece->bytes.len, LIMIT_JOIN_BYTES))
+        piece_free(piece);
+    else
+        list_push(pieces, &piece->item);
 }
 
 /* A frame by the loop itself. */
@@ -189,6 +196,12 @@ void socket_sent(struct socket *socket, struct hub *hub)
 {
     struct exchange *exchange = socket->exchange;
     struct channel *channel = &exchange->channel;
+    if (socket->ping_waits && !exchange->pieces.first) {
+        socket->ping_waits = false;
+        if (socket->ping_ms)
+            socket->ping_ms = hub_now(hub);
+        hub_tick_within(hub, socket->options.ping_timeout_ms);
+    }
     if (!atomic_load(&channel->full) ||
         atomic_load(&exchange->unsent_bytes) > channel->high_water / 2 ||
         !atomic_exchange(&channel->full, false))
@@ -317,6 +330,9 @@ uint64_t socket_check(struct socket *socket, struct hub *hub, uint64_t read_ms)
     } else if (socket->phase == SOCKET_OPEN && options->ping_interval_ms &&
                !atomic_load(&socket->exchange->channel.paused)) {
         if (socket->ping_ms) {
+            /* One that reads nothing is found by the timeout for writing. */
+            if (socket->ping_waits)
+                return rest;
             rest = left(now, socket->ping_ms, options->ping_timeout_ms);
             if (rest == 0)
                 give_up(socket, "no answer to a ping");
@@ -326,6 +342,7 @@ uint64_t socket_check(struct socket *socket, struct hub *hub, uint64_t read_ms)
         if (rest == 0) {
             send_control(socket, FRAME_PING, "", 0);
             socket->ping_ms = now;
+            socket->ping_waits = true;
             rest = options->ping_timeout_ms;
         }
     }

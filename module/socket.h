@@ -39,6 +39,7 @@ struct socket {
     enum socket_phase phase;
     struct frames frames;
     uint64_t ping_ms;  /* when a ping was sent that no byte has followed yet, or 0 */
+    bool ping_waits;   /* behind what a slow client still reads: its time has not begun */
     uint64_t close_ms; /* when our close frame was sent */
     bool failed;       /* the client broke a rule, and may still be sending */
     int code;          /* what Lisp will be told: 0 until something is known */
