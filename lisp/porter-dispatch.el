@@ -56,6 +56,13 @@ A matcher with another keyword is about the header of that name.")
 
 (declare-function porter--enter-routes "porter-static" (server))
 
+(defvar porter--in-front nil
+  "Non-nil while no route in Lisp has come, of the handlers being compiled.")
+
+(defvar porter--entries nil
+  "The vectors of routes that C answers, of the handlers being compiled.
+The last comes first.")
+
 (defun porter-server-handlers (server)
   "The handlers of SERVER, as `porter-start' takes them.
 They may be set; requests that come from then on get the new ones."
@@ -150,13 +157,6 @@ ROUTE non-nil means that PATTERN is a route, else it is a regexp or \"*\"."
        (signal 'porter-bad-handlers
                (list "Invalid regexp" pattern (cadr err)))))
     (lambda (_request path) (string-match pattern path)))))
-
-(defvar porter--in-front nil
-  "Non-nil while no route in Lisp has come, of the handlers being compiled.")
-
-(defvar porter--entries nil
-  "The vectors of routes that C answers, of the handlers being compiled.
-The last comes first.")
 
 (defun porter--entry-p (handler)
   "Is HANDLER a route that C answers?"
