@@ -1228,5 +1228,18 @@ SPEC is (REQUEST), the variable bound around FORM in the handler."
                                      :type 'porter-error)))))
   (should-error (porter-start '(("/" . ignore) . x) 0) :type 'porter-bad-handlers))
 
+(ert-deftest porter-api-files-compile-alone ()
+  "What is bound is declared before, also for native compilation of one file."
+  (let ((file (locate-library "porter-dispatch.el"))
+        (target (make-temp-file "porter" nil ".elc")))
+    (unwind-protect
+        (with-temp-buffer
+          (call-process (expand-file-name invocation-name invocation-directory) nil t nil
+                        "-Q" "--batch" "-L" (file-name-directory file) "--eval"
+                        (format "(let ((byte-compile-dest-file-function (lambda (_) %S)))
+                                   (byte-compile-file %S))" target file))
+          (should-not (string-match-p "Warning" (buffer-string))))
+      (delete-file target))))
+
 (provide 'porter-api-tests)
 ;;; porter-api-tests.el ends here
