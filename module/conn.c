@@ -917,6 +917,15 @@ static bool queue_is_full(struct server *server)
     return max && atomic_load(&server->queued_count) >= max;
 }
 
+/* EXCHANGE waits for Lisp from now on. */
+static void begin_waiting(struct conn *conn, struct exchange *exchange)
+{
+    struct log *log = conn->server->log;
+    exchange->delivered_ms = hub_now(conn->hub);
+    if (log_wants(log) && !exchange->log) /* it may have been parked before */
+        exchange->log = log_begin(log, &exchange->request, &conn->peer.address.sa);
+}
+
 /* To the queue, or 503. */
 static void enqueue(struct conn *conn, struct exchange *exchange)
 {
@@ -927,9 +936,7 @@ static void enqueue(struct conn *conn, struct exchange *exchange)
                      exchange->keep_alive);
         return;
     }
-    exchange->delivered_ms = hub_now(hub);
-    if (log_wants(server->log))
-        exchange->log = log_begin(server->log, &exchange->request, &conn->peer.address.sa);
+    begin_waiting(conn, exchange);
     conn->held = exchange->request.upgrade;
     exchange->item.kind = ITEM_REQUEST;
     server->out_count++;
@@ -945,7 +952,7 @@ static bool park(struct conn *conn, struct exchange *exchange)
     struct hub *hub = conn->hub;
     if (exchange->request.body_streams || exchange->request.body.len > LIMIT_PARK_BODY_BYTES)
         return false;
-    exchange->delivered_ms = hub_now(hub);
+    begin_waiting(conn, exchange);
     if (!hub->parked.first) {
         hub->parked_ms = exchange->delivered_ms;
         hub->parked_taken = atomic_load(&hub->taken_count);

@@ -346,6 +346,28 @@ SPEC is (SERVER BUFFER HANDLERS &rest ARGS)."
       (porter-test-await-close client))
     (should (string-match-p "421" (car (porter-log-await log 1))))))
 
+(ert-deftest porter-log-full-queue ()
+  "Who finds the queue full is in the log as well, whether answered soon or refused."
+  (porter-log-with (server log #'porter-test-hello :max-queue 2)
+    (let ((clients (cl-loop repeat 6 collect (porter-test-open server))))
+      (unwind-protect
+          (progn
+            (dolist (client clients)
+              (porter-test-write client (porter-test-request-bytes "GET" "/full")))
+            (let ((end (+ (float-time) 1.2)))
+              (while (< (float-time) end)))
+            (dolist (client clients)
+              (porter-test-read client))
+            (let ((text (mapconcat #'identity (porter-log-await log 6) "\n")))
+              (should-not (string-match-p "lost" text))
+              (dolist (status '(("200" . 2) ("503" . 4)))
+                (should (= (cdr status)
+                           (cl-count-if (lambda (line)
+                                          (string-match-p (format "\"GET /full\" %s " (car status))
+                                                          line))
+                                        (split-string text "\n")))))))
+        (mapc #'porter-test-close clients)))))
+
 (ert-deftest porter-log-costs-batches-not-lines ()
   "The buffer is touched a few times a second, whatever the load."
   (let ((calls 0) (count 400))
