@@ -52,6 +52,7 @@ enum gzip_accept gzip_accept(const struct request *request)
     bool seen = false;
     int gzip = -1;
     int any = -1;
+    int identity = -1;
     for (uint32_t i = 0; i < request->header_len; i++) {
         const struct field *field = &request->fields[i];
         if (field->name.len != sizeof "accept-encoding" - 1 ||
@@ -74,12 +75,17 @@ enum gzip_accept gzip_accept(const struct request *request)
                 gzip = quality(name_end, stop);
             else if (len == 1 && *at == '*')
                 any = quality(name_end, stop);
+            else if (len == 8 && strncasecmp(at, "identity", len) == 0)
+                identity = quality(name_end, stop);
             at = comma ? comma + 1 : end;
         }
     }
     if (!seen)
         return GZIP_UNSAID;
-    return (gzip >= 0 ? gzip : any) > 0 ? GZIP_ACCEPTED : GZIP_REFUSED;
+    if (gzip < 0)
+        gzip = any;
+    /* What is liked best is sent (RFC 9110 section 12.5.3). */
+    return gzip > 0 && gzip >= identity ? GZIP_ACCEPTED : GZIP_REFUSED;
 }
 
 /* ---- what is worth it ---- */

@@ -70,7 +70,7 @@ SPEC is (FETCH HANDLER &rest KEYWORDS)."
           (should (equal text (porter-gzip-unzip (porter-test-response-body response))))
           (should (equal "Accept-Encoding" (porter-test-header response "vary")))))
       (dolist (no '(nil "" "identity" "br" "gzip;q=0" "gzip;q=0.000" "gzip;Q=0, *" "*;q=0" "gzipped"
-                    "gzip;q=nonsense" "deflate"))
+                    "gzip;q=nonsense" "deflate" "gzip;q=0.1, identity" "*;q=0.5, identity;q=0.7"))
         (let ((response (fetch no)))
           (should-not (porter-gzip-p response))
           (should (equal text (porter-test-response-body response)))
