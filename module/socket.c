@@ -47,10 +47,12 @@ static void append(struct socket *socket, struct piece *piece)
     struct item_list *pieces = &socket->exchange->pieces;
     struct piece *last = pieces->last ? CONTAINER_OF(pieces->last, struct piece, item) : NULL;
     if (last && !last->shared && !piece->shared && piece->bytes.len < LIMIT_JOIN_BYTES / 4 &&
-        buf_append(&last->bytes, piece->bytes.data, piece->bytes.len, LIMIT_JOIN_BYTES))
+        buf_append(&last->bytes, piece->bytes.data, piece->bytes.len, LIMIT_JOIN_BYTES)) {
+        last->body_bytes += piece->body_bytes;
         piece_free(piece);
-    else
+    } else {
         list_push(pieces, &piece->item);
+    }
 }
 
 /* A frame by the loop itself. */
