@@ -464,14 +464,21 @@ LAN says whether it is for the network."
                     :host (if lan nil "localhost")
                     :name (file-name-nondirectory (directory-file-name directory)))))
 
-(defun porter--show-served (what server url browse)
+(defun porter--serve-refuse (file)
+  "Signal `user-error' when FILE is on another machine."
+  ;; Before anything looks at it, and so waits for a connection.
+  (when (file-remote-p file)
+    (user-error "Only files of this machine can be served, not %s" file)))
+
+(defun porter--show-served (what server url browse new)
   "Say that SERVER serves WHAT at URL, which is copied.
-With BROWSE, or if `porter-serve-browse' is non-nil, open it in a browser."
+With BROWSE, or if `porter-serve-browse' is non-nil, open it in a browser.  NEW
+says that SERVER was started for it."
   (unless noninteractive (kill-new url))
   (when (or browse porter-serve-browse) (browse-url url))
   (message "%s is served at %s%s%s" (abbreviate-file-name what) url
            (if noninteractive "" " (copied)")
-           (if (= (porter-port server) porter-ui-default-port)
+           (if (or (not new) (= (porter-port server) porter-ui-default-port))
                ""
              (format "; %d was taken" porter-ui-default-port))))
 
@@ -488,14 +495,16 @@ is used again."
                      (and (equal current-prefix-arg '(16))
                           (or (yes-or-no-p "Everyone in your network can read these files then.  Go on? ")
                               (user-error "Nothing is served")))))
+  (porter--serve-refuse directory)
   (let* ((directory (file-name-as-directory (expand-file-name directory)))
+         (before (and (featurep 'porter) (porter-servers)))
          (server (porter--serve directory lan))
          (address (and lan (porter--network-address))))
     (porter--show-served directory server
                          (if address
                              (format "http://%s:%d/" address (porter-port server))
                            (porter-url server))
-                         browse)
+                         browse (not (memq server before)))
     server))
 
 ;;;###autoload
@@ -506,11 +515,15 @@ it in a browser.  Return the server."
   (interactive "P")
   (unless buffer-file-name
     (user-error "This buffer visits no file"))
+  (porter--serve-refuse buffer-file-name)
+  (when (string-prefix-p "." (file-name-nondirectory buffer-file-name))
+    (user-error "Files whose names begin with a dot are not served"))
   (let* ((name (file-name-nondirectory buffer-file-name))
+         (before (and (featurep 'porter) (porter-servers)))
          (server (porter--serve (expand-file-name (file-name-directory buffer-file-name)) nil)))
     (porter--show-served buffer-file-name server
                          (porter-url server (concat "/" (url-hexify-string name)))
-                         browse)
+                         browse (not (memq server before)))
     server))
 
 (provide 'porter-static)

@@ -19,8 +19,10 @@
 (declare-function porter-servers "porter")
 (declare-function porter-stop "porter")
 (declare-function porter-url "porter")
+(declare-function porter-port "porter")
 (declare-function porter-server-statistics "porter")
 (declare-function porter-server-p "porter-dispatch" t t)
+(declare-function porter-server-host "porter-dispatch" t t)
 (declare-function porter-server-name "porter-dispatch" t t)
 (declare-function porter-server-started "porter-dispatch" t t)
 (declare-function porter-server-log-buffer "porter-dispatch" t t)
@@ -204,9 +206,11 @@ Return SERVER."
 (defun porter-list--address (server)
   "Return where SERVER listens, for people."
   (let ((url (porter-url server)))
-    (if (string-match "\\`https?://\\([^/]+\\)/?\\'" url)
-        (match-string 1 url)
-      url)))
+    (cond ((member (porter-server-host server) '("0.0.0.0" "::"))
+           (format "*:%d" (porter-port server))) ; who is in the network reaches it too
+          ((string-match "\\`https?://\\([^/]+\\)/?\\'" url)
+           (match-string 1 url))
+          (t url))))
 
 (defun porter-list--entry (server)
   "Return the line of the list for SERVER."

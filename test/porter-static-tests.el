@@ -879,6 +879,18 @@ ACT is called meanwhile, with the file's name."
     (porter-test-wait (lambda () (= 0 (plist-get (porter-server-statistics server) :connections)))
                       5 "A stream outlives its client")))
 
+(ert-deftest porter-static-serve-refuses ()
+  "What would be a dead URL, or another machine's, is refused, and nothing is started."
+  (require 'porter)
+  (let ((before (porter-servers)))
+    (should-error (porter-serve-directory "/ssh:porter-test-nowhere:/tmp/") :type 'user-error)
+    (with-temp-buffer
+      (should-error (porter-serve-this-file) :type 'user-error)
+      (setq buffer-file-name (expand-file-name ".hidden" temporary-file-directory))
+      (should-error (porter-serve-this-file) :type 'user-error)
+      (setq buffer-file-name nil))
+    (should (equal before (porter-servers)))))
+
 (ert-deftest porter-static-serve-says-when-the-port-was-taken ()
   "The commands that serve files say which port they wanted, and the URL."
   (let* ((porter-static--directory (file-name-as-directory (make-temp-file "porter-static" t)))
@@ -901,8 +913,9 @@ ACT is called meanwhile, with the file's name."
                 (setq server (porter-serve-this-file))
                 (kill-buffer))
               (funcall what file "/a%20b\\.html" server)
+              ;; Used again, it did not want another port.
               (should (eq server (porter-serve-directory porter-static--directory)))
-              (funcall what porter-static--directory "/" server))))
+              (should (string-match-p " is served at http://127.0.0.1:[0-9]+/\\'" said)))))
       (when server (porter-stop server))
       (delete-directory porter-static--directory t))))
 
