@@ -15,31 +15,32 @@
 
 struct sigpipe {
     sigset_t before;
-    bool pending;
+    bool was_held; /* as in the loop's thread: there is nothing to do */
 };
 
 static inline void sigpipe_hold(struct sigpipe *hold)
 {
     sigset_t pipe_set;
-    sigset_t pending;
     sigemptyset(&pipe_set);
     sigaddset(&pipe_set, SIGPIPE);
-    sigpending(&pending);
-    hold->pending = sigismember(&pending, SIGPIPE);
     pthread_sigmask(SIG_BLOCK, &pipe_set, &hold->before);
+    hold->was_held = sigismember(&hold->before, SIGPIPE);
 }
 
-/* Drop the signal that came meanwhile. */
+/* Drop the signal that came meanwhile, and keep errno.  None can have waited from before: it was not held then. */
 static inline void sigpipe_release(const struct sigpipe *hold)
 {
     static const struct timespec now = {0, 0};
     sigset_t pipe_set;
+    int error = errno; /* of the write */
+    if (hold->was_held)
+        return;
     sigemptyset(&pipe_set);
     sigaddset(&pipe_set, SIGPIPE);
-    if (!hold->pending)
-        while (sigtimedwait(&pipe_set, NULL, &now) < 0 && errno == EINTR) {
-        }
+    while (sigtimedwait(&pipe_set, NULL, &now) < 0 && errno == EINTR) {
+    }
     pthread_sigmask(SIG_SETMASK, &hold->before, NULL);
+    errno = error;
 }
 
 #endif

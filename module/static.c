@@ -524,9 +524,7 @@ static ssize_t send_range(int socket, int fd, uint64_t offset, size_t len)
     struct sigpipe hold;
     sigpipe_hold(&hold);
     ssize_t n = sendfile(socket, fd, &at, len);
-    int error = errno;
     sigpipe_release(&hold);
-    errno = error;
     return n;
 #else
     char block[16 * 1024];

@@ -50,9 +50,11 @@ void turn_lend(struct turn *turn)
 
 bool turn_take(struct turn *turn)
 {
+    /* After a long turn the loop is still lent until the thread has woken up. */
+    if (turn_rests(turn))
+        return false;
     if (!move(turn, TURN_LENT, TURN_EMACS)) {
-        if (!turn->rest_until_ns || uv_hrtime() > turn->rest_until_ns)
-            turn_want(turn);
+        turn_want(turn);
         return false;
     }
     turn->taken_ns = uv_hrtime();

@@ -62,10 +62,16 @@ void turn_lend(struct turn *turn);
 bool turn_take(struct turn *turn);
 void turn_give(struct turn *turn);
 
+/* Thread: Emacs.  Was the last turn so long that none is to be taken for a while? */
+static inline bool turn_rests(const struct turn *turn)
+{
+    return UNLIKELY(turn->rest_until_ns != 0) && uv_hrtime() < turn->rest_until_ns;
+}
+
 /* Thread: Emacs.  Ask for the loop, without looking whether it is there already. */
 static inline void turn_want(struct turn *turn)
 {
-    if (!atomic_load_explicit(&turn->wanted, memory_order_relaxed))
+    if (!atomic_load_explicit(&turn->wanted, memory_order_relaxed) && !turn_rests(turn))
         atomic_store(&turn->wanted, true);
 }
 

@@ -87,8 +87,10 @@ static void nobody_is_asked_after_a_long_turn(void)
     for (uint64_t end = uv_hrtime() + TURN_LONG_NS + 1000 * 1000; uv_hrtime() < end;) {
     }
     turn_give(&turn);
+    EXPECT(!turn_take(&turn)); /* whether or not the thread is awake yet */
     EXPECT(thread_goes_on());
     EXPECT(!turn_take(&turn));
+    turn_want(&turn); /* requests have come from the thread */
     EXPECT(!atomic_load(&turn.wanted));
 }
 
