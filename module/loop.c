@@ -419,11 +419,24 @@ static void close_all(struct loop *loop)
     }
 }
 
+static void do_nothing(uv_work_t *work)
+{
+    (void)work;
+}
+
+/* libuv starts the threads of its pool when it first has work for them, and they inherit the signal mask of who
+ * brings it.  That is to be the loop's thread: Emacs's, which may run the loop later (turn.h), holds none. */
+static void start_pool(struct loop *loop)
+{
+    uv_queue_work(&loop->hub.uv, &loop->first_work, do_nothing, NULL);
+}
+
 static void run(void *data)
 {
     struct loop *loop = data;
     struct hub *hub = &loop->hub;
     prctl(PR_SET_TIMERSLACK, 1000);
+    start_pool(loop);
     while (!atomic_load(&loop->quit)) {
         uv_run(&hub->uv, UV_RUN_ONCE);
         turn_lend(&loop->turn);

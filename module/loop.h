@@ -28,6 +28,7 @@ struct loop {
     uv_sem_t ended;
     atomic_bool quit;
     struct turn turn;
+    uv_work_t first_work;                      /* see start_pool */
     struct server *servers[LIMIT_SERVERS + 1]; /* by number */
 };
 

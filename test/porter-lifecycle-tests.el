@@ -42,6 +42,31 @@
 
 ;;;; Loading
 
+(ert-deftest porter-lifecycle-threads-take-no-signals ()
+  "All threads but Emacs's hold all signals, those of libuv's pool from the start."
+  (skip-unless (file-directory-p "/proc/self/task"))
+  (let ((form '(let (masks)
+                 (dolist (task (directory-files "/proc/self/task" t "[0-9]"))
+                   (unless (equal (file-name-nondirectory task) (number-to-string (emacs-pid)))
+                     (with-temp-buffer
+                       (insert-file-contents-literally (expand-file-name "status" task))
+                       (re-search-forward "^SigBlk:[ \t]*\\([0-9a-f]+\\)")
+                       (push (match-string 1) masks))))
+                 masks)))
+    (let ((masks (porter-test-batch-value
+                  30 '(require 'porter)
+                  '(porter-start #'ignore 0)
+                  `(let ((end (+ 10 (float-time))) masks)
+                     (while (and (< (length (setq masks ,form)) 3) (< (float-time) end))
+                       (accept-process-output nil 0.05))
+                     masks))))
+      (should (> (length masks) 2))
+      (dolist (mask masks)
+        ;; SIGINT 2, SIGPIPE 13, SIGALRM 14, SIGTERM 15, SIGCHLD 17, from bit 0 on.
+        (dolist (signal '(2 13 14 15 17))
+          (should (= 1 (logand 1 (ash (string-to-number (substring mask -8) 16)
+                                      (- 1 signal))))))))))
+
 (ert-deftest porter-lifecycle-require-does-nothing ()
   "`require' defines: no module, thread, process or timer."
   (pcase-let ((`(,before ,after)
