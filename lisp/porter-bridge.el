@@ -172,6 +172,8 @@ What rings meanwhile makes it `missed', to be rung for afterwards.")
                        (if (stringp (cdr-safe event))
                            (porter--socket-message event)
                          (porter--handle event))
+                       ;; It has returned; see below.
+                       (setq event nil)
                        (unless (eq (current-buffer) porter--work-buffer)
                          (porter--work-buffer)))
                      (and (> count 0)

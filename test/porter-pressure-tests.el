@@ -39,6 +39,31 @@
   "Send request N over CLIENT."
   (porter-test-write client (format "GET /?n=%d HTTP/1.1\r\nHost: localhost\r\n\r\n" n)))
 
+;; A drain that stops for a key has not lost the handler it called last.
+(ert-deftest porter-pressure-key-while-answers-are-deferred ()
+  "Answers that come later come, also when a key was pressed right after their handlers."
+  (let (processes)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (push (porter-test-process request) processes)
+                  :keep-alive))
+      (let ((clients (cl-loop repeat 16 collect (porter-test-open server))))
+        (unwind-protect
+            (progn
+              (dolist (client clients)
+                (porter-test-write client (porter-test-request-bytes "GET" "/")))
+              (let ((unread-command-events (list ?x)))
+                (porter-test-wait (lambda () (= 16 (length processes))) 5
+                                  "Handlers wait for a key to be read"))
+              (dolist (process processes)
+                (should (porter-live-p process))
+                (porter-respond process 200 nil "later"))
+              (dolist (client clients)
+                (let ((response (porter-test-read client)))
+                  (should (equal 200 (porter-test-response-status response)))
+                  (should (equal "later" (porter-test-response-body response))))))
+          (mapc #'porter-test-close clients))))))
+
 (ert-deftest porter-pressure-busy-emacs-answers-afterwards ()
   "What arrives while Lisp loops is accepted, queued, and answered within a second after."
   (porter-test-with-child-server (port porter-pressure--form)
