@@ -5,6 +5,7 @@
 #include "gzip.h"
 
 #include "check.h"
+#include "select.h"
 
 #include <stdlib.h>
 #include <strings.h>
@@ -16,76 +17,18 @@
 /* Room made, and bytes given to zlib, at a time. */
 #define STEP_BYTES (64 * 1024)
 
-/* ---- what clients say ---- */
-
 static bool is_blank(char byte)
 {
     return byte == ' ' || byte == '\t';
 }
 
-/* The q-value in thousandths of the parameters from AT to END; 1000 without one, 0 for nonsense. */
-static int quality(const char *at, const char *end)
-{
-    while (at < end) {
-        while (at < end && (*at == ';' || is_blank(*at)))
-            at++;
-        const char *next = memchr(at, ';', (size_t)(end - at));
-        const char *stop = next ? next : end;
-        if (stop - at > 1 && (at[0] | 32) == 'q' && at[1] == '=') {
-            at += 2;
-            if (at == stop || (*at != '0' && *at != '1'))
-                return 0;
-            int value = (*at++ - '0') * 1000;
-            if (at < stop && *at == '.')
-                at++;
-            for (int unit = 100; at < stop && *at >= '0' && *at <= '9'; unit /= 10)
-                value += (*at++ - '0') * unit;
-            return value > 1000 ? 1000 : value;
-        }
-        at = stop;
-    }
-    return 1000;
-}
+/* ---- what clients say ---- */
 
 enum gzip_accept gzip_accept(const struct request *request)
 {
-    bool seen = false;
-    int gzip = -1;
-    int any = -1;
-    int identity = -1;
-    for (uint32_t i = 0; i < request->header_len; i++) {
-        const struct field *field = &request->fields[i];
-        if (field->name.len != sizeof "accept-encoding" - 1 ||
-            !request_span_is(request, field->name, "accept-encoding"))
-            continue;
-        seen = true;
-        const char *at = request_at(request, field->value);
-        const char *end = at + field->value.len;
-        while (at < end) {
-            const char *comma = memchr(at, ',', (size_t)(end - at));
-            const char *stop = comma ? comma : end;
-            while (at < stop && is_blank(*at))
-                at++;
-            const char *name_end = at;
-            while (name_end < stop && *name_end != ';' && !is_blank(*name_end))
-                name_end++;
-            size_t len = (size_t)(name_end - at);
-            if ((len == 4 && strncasecmp(at, "gzip", len) == 0) ||
-                (len == 6 && strncasecmp(at, "x-gzip", len) == 0))
-                gzip = quality(name_end, stop);
-            else if (len == 1 && *at == '*')
-                any = quality(name_end, stop);
-            else if (len == 8 && strncasecmp(at, "identity", len) == 0)
-                identity = quality(name_end, stop);
-            at = comma ? comma + 1 : end;
-        }
-    }
-    if (!seen)
+    if (!request_field(request, "accept-encoding"))
         return GZIP_UNSAID;
-    if (gzip < 0)
-        gzip = any;
-    /* What is liked best is sent (RFC 9110 section 12.5.3). */
-    return gzip > 0 && gzip >= identity ? GZIP_ACCEPTED : GZIP_REFUSED;
+    return select_accepts_coding(request, "gzip") ? GZIP_ACCEPTED : GZIP_REFUSED;
 }
 
 /* ---- what is worth it ---- */

@@ -323,26 +323,31 @@ void select_part(const struct request *request, const struct representation *rep
 
 /* ---- negotiation ---- */
 
-/* Is there a weight of zero in the parameters AT to END? */
-static bool weight_is_zero(const char *at, const char *end)
+/* The weight in thousandths in the parameters AT to END; 1000 without one, 0 for nonsense. */
+static int weight(const char *at, const char *end)
 {
     for (; at < end; at++) {
         if (*at != ';')
             continue;
         const char *name = at + 1;
         skip_blanks(&name, end);
-        if (end - name < 3 || (name[0] | 32) != 'q' || name[1] != '=')
+        if (end - name < 2 || (name[0] | 32) != 'q' || name[1] != '=')
             continue;
-        for (name += 2; name < end && *name != ';'; name++)
-            if (*name >= '1' && *name <= '9')
-                return false;
-        return true;
+        const char *digit = name + 2;
+        if (digit == end || (*digit != '0' && *digit != '1'))
+            return 0;
+        int value = (*digit++ - '0') * 1000;
+        if (digit < end && *digit == '.')
+            digit++;
+        for (int unit = 100; digit < end && *digit >= '0' && *digit <= '9'; unit /= 10)
+            value += (*digit++ - '0') * unit;
+        return value > 1000 ? 1000 : value;
     }
-    return false;
+    return 1000;
 }
 
-/* Is WANTED an element of the list in the lines called NAME, with a weight above 0? */
-static bool list_names(const struct request *request, const char *name, const char *wanted)
+/* The weight of WANTED in the list in the lines called NAME; -1 when it is not in it. */
+static int weight_of(const struct request *request, const char *name, const char *wanted)
 {
     size_t len = strlen(wanted);
     for (uint32_t i = 0; i < request->header_len; i++) {
@@ -360,19 +365,25 @@ static bool list_names(const struct request *request, const char *name, const ch
             while (word_end > at && (word_end[-1] == ' ' || word_end[-1] == '\t'))
                 word_end--;
             if ((size_t)(word_end - at) == len && strncasecmp(at, wanted, len) == 0)
-                return !weight_is_zero(word_end, stop);
+                return weight(word_end, stop);
             at = comma ? comma + 1 : end;
         }
     }
-    return false;
+    return -1;
 }
 
 bool select_accepts_coding(const struct request *request, const char *coding)
 {
-    return list_names(request, "accept-encoding", coding);
+    static const char name[] = "accept-encoding";
+    int weight = weight_of(request, name, coding);
+    if (weight < 0 && strcmp(coding, "gzip") == 0)
+        weight = weight_of(request, name, "x-gzip");
+    if (weight < 0)
+        weight = weight_of(request, name, "*");
+    return weight > 0 && weight >= weight_of(request, name, "identity");
 }
 
 bool select_accepts_type(const struct request *request, const char *type)
 {
-    return list_names(request, "accept", type);
+    return weight_of(request, "accept", type) > 0;
 }

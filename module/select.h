@@ -47,8 +47,8 @@ void select_part(const struct request *request, const struct representation *rep
 /* Read a date in one of the three forms of RFC 9110 section 5.6.7.  False for anything else. */
 bool select_date(const char *text, size_t len, time_t *date);
 
-/* Does Accept-Encoding allow CODING (lower case)?  Only when it is named with a weight above 0: "*" is not
- * taken for a wish (RFC 9110 section 12.5.3). */
+/* May and should CODING (lower case) be sent?  When Accept-Encoding names it, or "*", with a weight above 0 and
+ * not below that of "identity" (RFC 9110 section 12.5.3); "x-gzip" is "gzip" (section 8.4.1.3). */
 bool select_accepts_coding(const struct request *request, const char *coding);
 
 /* Does Accept name TYPE (lower case) itself, with a weight above 0? */

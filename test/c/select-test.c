@@ -215,7 +215,16 @@ static void test_codings(void)
     EXPECT(!accepts("gzip;q=0", "gzip"));
     EXPECT(!accepts("gzip; q=0.000", "gzip"));
     EXPECT(!accepts("x-gzipped, gzi, gzipp", "gzip"));
-    EXPECT(!accepts("*", "gzip"));
+    EXPECT(accepts("*", "gzip"));
+    EXPECT(accepts("br, *;q=0.1", "gzip"));
+    EXPECT(!accepts("gzip;q=0, *", "gzip"));
+    EXPECT(accepts("x-gzip", "gzip"));
+    EXPECT(!accepts("x-gzip", "br"));
+    EXPECT(!accepts("gzip;q=0.1, identity", "gzip"));
+    EXPECT(!accepts("br;q=0.5, identity;q=0.7", "br"));
+    EXPECT(accepts("br;q=0.5, identity;q=0.5", "br"));
+    EXPECT(!accepts("gzip;q=nonsense", "gzip"));
+    EXPECT(!accepts("gzip;q=", "gzip"));
     EXPECT(!accepts("identity", "gzip"));
     EXPECT(!accepts("", "gzip"));
 }
