@@ -83,8 +83,8 @@ than what is in it.")
   "(METHOD . PATH) of REQUEST if that is at hand already, else nil."
   (car-safe (aref request porter--request-headers-index)))
 
-(defun porter--id (object)
-  "The id of OBJECT, a `porter-process' or a `porter-request'.
+(defun porter--id-of-other (object)
+  "The id of OBJECT, a `porter-request' or what includes a `porter-process'.
 Signal `wrong-type-argument' for anything else."
   (cond ((porter-process-p object) (porter-process-id object))
         ((or (and (eq (type-of object) (type-of porter--request-prototype))
@@ -93,11 +93,13 @@ Signal `wrong-type-argument' for anything else."
          (porter--request-id object))
         (t (signal 'wrong-type-argument (list 'porter-process-p object)))))
 
-(defsubst porter--process-or-request-id (object)
-  "As `porter--id' of OBJECT, quick if it is a `porter-process'."
+(defsubst porter--id (object)
+  "The id of OBJECT, a `porter-process' or a `porter-request'.
+Signal `wrong-type-argument' for anything else."
+  ;; Inline, as far as handlers call it: `porter-send' and its likes.
   (if (eq (type-of object) 'porter-process)
       (aref object 1)
-    (porter--id object)))
+    (porter--id-of-other object)))
 
 (cl-defmethod slot-unbound ((request porter-request) _class slot _function)
   "Fetch the value of SLOT of REQUEST, and keep it there."

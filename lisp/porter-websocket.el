@@ -400,7 +400,7 @@ wait, see `:on-drain' of `porter-web-socket-connect'; nil when PROCESS is not
 open any more, see `porter-web-socket-strict'."
   (porter--socket-sent
    process
-   (porter--mod-socket-send (porter--process-or-request-id process) string
+   (porter--mod-socket-send (porter--id process) string
                             (porter--socket-opcode type))))
 
 (defun porter-web-socket-ping (process &optional string)
