@@ -942,7 +942,6 @@ static void enqueue(struct conn *conn, struct exchange *exchange)
     server->out_count++;
     atomic_fetch_add(&server->queued_count, 1);
     atomic_store(&exchange->state, EXCHANGE_QUEUED);
-    hub->recent = server;
     hub_deliver(hub, exchange);
 }
 

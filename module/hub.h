@@ -36,9 +36,6 @@ struct hub {
     struct item_list deliveries; /* requests of this poll round */
     uint32_t deliveries_count;
 
-    uint64_t delivered_count; /* since the start */
-    struct server *recent;    /* the last one that something was delivered for, or NULL */
-
     struct item_list parked; /* requests that found the queue full, in order; by conn.c */
     uint64_t parked_ms;      /* when they were looked at last, */
     unsigned parked_taken;   /* TAKEN_COUNT then, */

@@ -11,7 +11,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -222,8 +221,6 @@ static uint64_t check_server(struct loop *loop, struct server *server)
         return 10;
     if (rests) {
         loop->servers[server->number] = NULL;
-        if (hub->recent == server)
-            hub->recent = NULL;
         server->phase = SERVER_GONE;
         server->item.kind = ITEM_SERVER_GONE;
         hub_notify(hub, &server->item);
