@@ -65,8 +65,8 @@ struct bridge {
     struct kept kept[BRIDGE_DEPTH_MAX + 1]; /* by depth */
 
     struct item_list todo; /* taken from the inbox */
-    struct item_list
-        waiting; /* requests of it that wait until there is room for their answers: hub_has_room */
+    /* Requests of it that wait until there is room for their answers: hub_has_room. */
+    struct item_list waiting;
 
     /* Finished answers of one connection, in order, to leave in one write. */
     struct item_list chain;

@@ -145,12 +145,11 @@ struct exchange {
     bool head;       /* the method is HEAD */
     bool http_1_0;
 
-    _Atomic int state;     /* enum exchange_state */
-    atomic_bool wake_loop; /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */
-    atomic_bool
-        owned; /* set by Emacs: what the client sends from now on is no request, but Lisp's */
-    atomic_bool deferred;       /* its handler has returned, and will answer later */
-    _Atomic(exchange_id) id;    /* set by Emacs when it takes the exchange; 0 before */
+    _Atomic int state;       /* enum exchange_state */
+    atomic_bool wake_loop;   /* the loop wants to hear of WRITTEN at once; see settle() in conn.c */
+    atomic_bool owned;       /* set by Emacs: what the client sends now is no request, but Lisp's */
+    atomic_bool deferred;    /* its handler has returned, and will answer later */
+    _Atomic(exchange_id) id; /* set by Emacs when it takes the exchange; 0 before */
     atomic_size_t unsent_bytes; /* streaming: pieces that the socket has not taken yet */
     atomic_uint heartbeat_ms; /* streaming: after so long without a byte send a comment; 0: never */
     struct channel channel;

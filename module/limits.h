@@ -87,11 +87,11 @@ struct limits {
  * least (a round trip or two), are given up.  Without it a thousand slow readers would hold a thousand large
  * answers, or with more patience hold up the queue. */
 #define LIMIT_HELD_BYTES (256 * 1024 * 1024)
-#define LIMIT_HELD_BYTES_EACH                                                                      \
-    (32 * 1024 * 1024) /* no more of one client counts: alone it stops nobody */
+/* No more of one client counts: alone it stops nobody. */
+#define LIMIT_HELD_BYTES_EACH (32 * 1024 * 1024)
 #define LIMIT_HELD_MS 300
-#define LIMIT_HELD_BYTES_PER_S                                                                     \
-    (64 * 1024) /* and twice that for each second that requests have waited */
+/* And twice that for each second that requests have waited. */
+#define LIMIT_HELD_BYTES_PER_S (64 * 1024)
 
 /* Parts of a form, the head of one of them, and the names in all of them.  Beyond it 413.  A browser's
  * form has some dozens of parts with heads of some hundred bytes. */
