@@ -1343,6 +1343,10 @@ static void read_socket(struct conn *conn)
 static void on_poll(uv_poll_t *handle, int status, int events)
 {
     struct conn *conn = handle->data;
+    uint64_t until_ns = conn->hub->turn_until_ns;
+    /* It comes again, as polling is level-triggered; but after an error libuv does not poll any more. */
+    if (status == 0 && until_ns && uv_hrtime() > until_ns)
+        return;
     if (status < 0 && status != UV_EAGAIN) {
         /* libuv has stopped polling.  Reading tells the error, after what came before it. */
         conn->events = 0;

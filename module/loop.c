@@ -595,7 +595,9 @@ bool loop_turn(struct loop *loop)
 {
     if (!turn_take(&loop->turn))
         return false;
+    loop->hub.turn_until_ns = loop->turn.taken_ns + TURN_NS;
     uv_run(&loop->hub.uv, UV_RUN_NOWAIT);
+    loop->hub.turn_until_ns = 0;
     turn_give(&loop->turn);
     return true;
 }

@@ -34,7 +34,10 @@
  * than another client would notice. */
 #define TURN_LOOK_NS (1000 * 1000)
 
-/* A turn that takes longer has other things to do than requests for Lisp, and these are not for the thread that
+/* How long Emacs's turn may take up what is ready; the rest is still ready in the next one. */
+#define TURN_NS (1000 * 1000)
+
+/* A turn that takes longer all the same has other things to do than requests for Lisp, and these are not for the thread that
  * looks after the keyboard: so long it is not asked for then. */
 #define TURN_LONG_NS (2 * 1000 * 1000)
 #define TURN_REST_NS (100 * 1000 * 1000)
