@@ -822,6 +822,7 @@ bool bridge_begin(struct bridge *bridge, uint64_t budget_us)
     }
     bridge->depth++;
     bridge->deadline_ns = now_ns() + budget_us * 1000;
+    bridge->given_ns = 0;
     if (bridge->loop)
         bell_answer(&bridge->loop->hub.bell);
     bridge_settle(bridge);
@@ -919,6 +920,95 @@ static bool look_for_more(struct bridge *bridge)
     return true;
 }
 
+/* Say in EVENT what ITEM, which is taken, is about.  False when it concerns nobody any more. */
+static bool tell(struct bridge *bridge, struct item *item, struct bridge_event *event)
+{
+    if (item->kind == ITEM_REQUEST) {
+        struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
+        if (!take_request(bridge, exchange))
+            return false;
+        event->kind = BRIDGE_REQUEST;
+        event->exchange = exchange;
+        event->id = atomic_load(&exchange->id);
+        bridge->kept[bridge->depth].running = event->id;
+    } else if (item->kind == ITEM_CLOSED) {
+        struct notice *notice = CONTAINER_OF(item, struct notice, item);
+        event->kind = notice->code ? BRIDGE_SOCKET_CLOSED : BRIDGE_CLOSED;
+        event->id = notice->id;
+        event->notice = notice;
+        if (!notice->code)
+            free(notice);
+        /* One whose handler still runs is let go when that returns. */
+        struct exchange *exchange = bridge_find(bridge, event->id);
+        if (exchange && atomic_load(&exchange->deferred))
+            let_go(bridge, exchange);
+    } else if (item->kind == ITEM_LOG) {
+        struct log_batch *batch = CONTAINER_OF(item, struct log_batch, item);
+        struct server *server = bridge->servers[batch->id];
+        event->kind = BRIDGE_LOG;
+        event->id = batch->id;
+        event->lines = batch->lines;
+        batch->lines = (struct buf){0};
+        log_batch_free(batch);
+        if (server)
+            atomic_store(&server->log->taken, true);
+    } else if (item->kind == ITEM_MESSAGE) {
+        struct message *message = CONTAINER_OF(item, struct message, item);
+        struct exchange *exchange = bridge_find(bridge, message->id);
+        /* Pieces of a body are counted when they are dealt with. */
+        if (exchange && !exchange->request.body_streams)
+            count_taken(bridge, exchange, message->bytes.len);
+        if (!exchange || exchange->channel.closing) {
+            message_free(message);
+            return false;
+        }
+        event->kind = BRIDGE_MESSAGE;
+        event->id = message->id;
+        event->message = message;
+    } else if (item->kind == ITEM_RELAY) {
+        struct relay *relay = CONTAINER_OF(item, struct relay, item);
+        event->id = (exchange_id)relay->number;
+        if (!relay_returned(&bridge->relays, relay))
+            return false;
+        event->kind = BRIDGE_RELAY;
+    } else if (item->kind == ITEM_DRAINED) {
+        struct notice *notice = CONTAINER_OF(item, struct notice, item);
+        event->kind = BRIDGE_DRAINED;
+        event->id = notice->id;
+        free(notice);
+    } else {
+        struct server *server = CONTAINER_OF(item, struct server, item);
+        CHECK(item->kind == ITEM_SERVER_GONE);
+        event->kind = BRIDGE_SERVER_GONE;
+        event->id = server->number;
+        bridge->servers[server->number] = NULL;
+        entry_clear(server);
+        server_free(server);
+    }
+    return true;
+}
+
+/* Take the next event of what has come until NOW. */
+static void take_until(struct bridge *bridge, struct bridge_event *event, uint64_t now)
+{
+    if (UNLIKELY(atomic_load_explicit(&bridge->loop->hub.notice_lost, memory_order_relaxed))) {
+        atomic_store(&bridge->loop->hub.notice_lost, false);
+        if (find_revoked(bridge, event))
+            return;
+    }
+    if (!bridge->todo.first && !may_go_on(bridge)) {
+        if (!look_for_more(bridge))
+            return;
+        now = now_ns();
+    }
+    for (struct item *item; (item = next_item(bridge));) {
+        if (!tell(bridge, item, event))
+            continue;
+        bridge->given_ns = now;
+        return;
+    }
+}
+
 void bridge_take(struct bridge *bridge, struct bridge_event *event)
 {
     event->kind = BRIDGE_NOTHING;
@@ -928,80 +1018,11 @@ void bridge_take(struct bridge *bridge, struct bridge_event *event)
     uint64_t now = now_ns();
     if ((bridge->done.first || bridge->chain.first) && now - bridge->done_since_ns > HOLD_NS)
         bridge_settle(bridge);
-    if (now > bridge->deadline_ns)
-        return;
-    if (UNLIKELY(atomic_load_explicit(&bridge->loop->hub.notice_lost, memory_order_relaxed))) {
-        atomic_store(&bridge->loop->hub.notice_lost, false);
-        if (find_revoked(bridge, event))
-            return;
-    }
-    if (!bridge->todo.first && !may_go_on(bridge) && !look_for_more(bridge))
-        return;
-    for (struct item *item; (item = next_item(bridge));) {
-        if (item->kind == ITEM_REQUEST) {
-            struct exchange *exchange = CONTAINER_OF(item, struct exchange, item);
-            if (!take_request(bridge, exchange))
-                continue;
-            event->kind = BRIDGE_REQUEST;
-            event->exchange = exchange;
-            event->id = atomic_load(&exchange->id);
-            bridge->kept[bridge->depth].running = event->id;
-        } else if (item->kind == ITEM_CLOSED) {
-            struct notice *notice = CONTAINER_OF(item, struct notice, item);
-            event->kind = notice->code ? BRIDGE_SOCKET_CLOSED : BRIDGE_CLOSED;
-            event->id = notice->id;
-            event->notice = notice;
-            if (!notice->code)
-                free(notice);
-            /* One whose handler still runs is let go when that returns. */
-            struct exchange *exchange = bridge_find(bridge, event->id);
-            if (exchange && atomic_load(&exchange->deferred))
-                let_go(bridge, exchange);
-        } else if (item->kind == ITEM_LOG) {
-            struct log_batch *batch = CONTAINER_OF(item, struct log_batch, item);
-            struct server *server = bridge->servers[batch->id];
-            event->kind = BRIDGE_LOG;
-            event->id = batch->id;
-            event->lines = batch->lines;
-            batch->lines = (struct buf){0};
-            log_batch_free(batch);
-            if (server)
-                atomic_store(&server->log->taken, true);
-        } else if (item->kind == ITEM_MESSAGE) {
-            struct message *message = CONTAINER_OF(item, struct message, item);
-            struct exchange *exchange = bridge_find(bridge, message->id);
-            /* Pieces of a body are counted when they are dealt with. */
-            if (exchange && !exchange->request.body_streams)
-                count_taken(bridge, exchange, message->bytes.len);
-            if (!exchange || exchange->channel.closing) {
-                message_free(message);
-                continue;
-            }
-            event->kind = BRIDGE_MESSAGE;
-            event->id = message->id;
-            event->message = message;
-        } else if (item->kind == ITEM_RELAY) {
-            struct relay *relay = CONTAINER_OF(item, struct relay, item);
-            event->id = (exchange_id)relay->number;
-            if (!relay_returned(&bridge->relays, relay))
-                continue;
-            event->kind = BRIDGE_RELAY;
-        } else if (item->kind == ITEM_DRAINED) {
-            struct notice *notice = CONTAINER_OF(item, struct notice, item);
-            event->kind = BRIDGE_DRAINED;
-            event->id = notice->id;
-            free(notice);
-        } else {
-            struct server *server = CONTAINER_OF(item, struct server, item);
-            CHECK(item->kind == ITEM_SERVER_GONE);
-            event->kind = BRIDGE_SERVER_GONE;
-            event->id = server->number;
-            bridge->servers[server->number] = NULL;
-            entry_clear(server);
-            server_free(server);
-        }
-        return;
-    }
+    if (bridge->given_ns)
+        turn_worked(&bridge->loop->turn, now - bridge->given_ns);
+    bridge->given_ns = 0;
+    if (now <= bridge->deadline_ns)
+        take_until(bridge, event, now);
 }
 
 bool bridge_end(struct bridge *bridge)

@@ -83,6 +83,7 @@ struct bridge {
     bool wake;             /* the loop has something to do with them */
     uint64_t done_since_ns;
     uint64_t deadline_ns; /* of the drain */
+    uint64_t given_ns;    /* when Lisp got what it works at; 0 at the beginning of a drain */
 
     struct slot *slots;
     uint32_t slots_len;

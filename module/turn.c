@@ -48,9 +48,23 @@ void turn_lend(struct turn *turn)
         sched_yield(); /* a turn is being taken */
 }
 
+void turn_worked(struct turn *turn, uint64_t ns)
+{
+    /* One garbage collection does not make handlers slow, nor does one long sleep. */
+    if (ns > 4 * TURN_WORK_NS)
+        ns = 4 * TURN_WORK_NS;
+    turn->work_ns += ns / 16 - turn->work_ns / 16;
+    if (LIKELY(turn->work_ns <= (turn->slow ? TURN_WORK_AGAIN_NS : TURN_WORK_NS))) {
+        turn->slow = false;
+    } else if (!turn->slow) {
+        turn->slow = true;
+        turn_return(turn);
+    }
+}
+
 bool turn_take(struct turn *turn)
 {
-    /* After a long turn the loop is still lent until the thread has woken up. */
+    /* After a long turn, or a slow handler, the loop is still lent until the thread has woken up. */
     if (turn_rests(turn))
         return false;
     if (!move(turn, TURN_LENT, TURN_EMACS)) {

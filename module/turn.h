@@ -16,6 +16,9 @@
  * The second way back is what keeps the promise that the loop goes on whatever a handler does: a handler
  * that takes longer than that runs beside the thread, as if nothing had been lent.
  *
+ * Where handlers take so long that two wake-ups matter little, nothing is lent at all (turn_worked): what the loop
+ * answers alone need not wait for them then.
+ *
  * The loop itself is touched by whoever holds it.  HOLDER is sequentially consistent, so a thread that takes it
  * sees all that the other did; and Emacs, which first puts something into the outbox and then looks
  * whether to wake the thread, and the thread, which first takes the loop back and then looks into the
@@ -42,6 +45,10 @@
 #define TURN_LONG_NS (2 * 1000 * 1000)
 #define TURN_REST_NS (100 * 1000 * 1000)
 
+/* So long handlers may take, in the mean, for the loop to be lent between them; and so long when it was not. */
+#define TURN_WORK_NS (50 * 1000)
+#define TURN_WORK_AGAIN_NS (25 * 1000)
+
 enum turn_holder { TURN_THREAD = 0, TURN_LENT, TURN_EMACS };
 
 struct turn {
@@ -52,6 +59,8 @@ struct turn {
     uv_cond_t back;
     uint64_t rest_until_ns; /* Emacs's */
     uint64_t taken_ns;      /* Emacs's */
+    uint64_t work_ns;       /* Emacs's: how long a handler takes, smoothed */
+    bool slow;              /* Emacs's: too long */
 };
 
 int turn_init(struct turn *turn); /* 0 or a negative libuv code */
@@ -65,10 +74,14 @@ void turn_lend(struct turn *turn);
 bool turn_take(struct turn *turn);
 void turn_give(struct turn *turn);
 
-/* Thread: Emacs.  Was the last turn so long that none is to be taken for a while? */
+/* Thread: Emacs.  A handler took NS. */
+void turn_worked(struct turn *turn, uint64_t ns);
+
+/* Thread: Emacs.  Is none to be taken: for a while, after one that was too long, or since handlers are slow? */
 static inline bool turn_rests(const struct turn *turn)
 {
-    return UNLIKELY(turn->rest_until_ns != 0) && uv_hrtime() < turn->rest_until_ns;
+    return UNLIKELY(turn->slow) ||
+           (UNLIKELY(turn->rest_until_ns != 0) && uv_hrtime() < turn->rest_until_ns);
 }
 
 /* Thread: Emacs.  Ask for the loop, without looking whether it is there already. */

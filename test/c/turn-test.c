@@ -103,6 +103,28 @@ static void nobody_is_asked_after_a_long_turn(void)
     EXPECT(!atomic_load(&turn.wanted));
 }
 
+static void nothing_is_lent_between_slow_handlers(void)
+{
+    turn.rest_until_ns = 0;
+    EXPECT(take_one());
+    turn_worked(&turn, UINT64_C(1000) * 1000 * 1000); /* one that waited, or a collection */
+    EXPECT(!turn_rests(&turn));
+    EXPECT(take_one());
+    for (int i = 0; i < 20; i++)
+        turn_worked(&turn, 2 * TURN_WORK_NS);
+    EXPECT(!may_take());
+    EXPECT(thread_goes_on());
+    turn_want(&turn);
+    EXPECT(!atomic_load(&turn.wanted));
+    EXPECT(!turn_is_lent(&turn));
+    for (int i = 0; i < 20; i++)
+        turn_worked(&turn, (TURN_WORK_NS + TURN_WORK_AGAIN_NS) / 2);
+    EXPECT(!may_take()); /* nor to and fro */
+    for (int i = 0; i < 40; i++)
+        turn_worked(&turn, 1000);
+    EXPECT(take_one());
+}
+
 int main(void)
 {
     uv_thread_t thread;
@@ -111,6 +133,7 @@ int main(void)
     each_has_its_turn();
     an_unused_loan_ends();
     nobody_is_asked_after_a_long_turn();
+    nothing_is_lent_between_slow_handlers();
     atomic_store(&quit, true);
     turn_return(&turn);
     uv_thread_join(&thread);
