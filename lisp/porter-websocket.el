@@ -75,7 +75,7 @@ Otherwise what is sent to it is dropped, and nil returned."
 ;; used for every message.
 (cl-defstruct (porter--socket (:constructor porter--socket-make) (:copier nil)
                               (:type vector))
-  process handler typed on-close on-error on-drain on-pong protocol)
+  process handler typed on-close on-error on-drain on-pong protocol topics)
 
 (defvar porter--sockets (make-hash-table)
   "The WebSockets that are open, or whose end Lisp was not told yet, by id.")
@@ -424,6 +424,53 @@ are passed over.  Return how many it was sent to."
   (porter--mod-socket-broadcast (vconcat (mapcar #'porter--id processes))
                                 string (porter--socket-opcode type)))
 
+;;;; Topics
+
+(defvar porter--topics (make-hash-table :test #'equal)
+  "The WebSockets of each topic that has any: a hash table with their ids as keys.")
+
+(defun porter-subscribe (process topic)
+  "From now on PROCESS, a WebSocket, gets what `porter-publish' sends to TOPIC.
+TOPIC is a string or anything else that `equal' compares.  All servers share
+the topics.  A WebSocket leaves its topics when it closes.
+Return t, or nil when PROCESS is not open any more; see also
+`porter-web-socket-strict'."
+  (let* ((id (porter--id process))
+         (socket (gethash id porter--sockets)))
+    (when socket
+      (puthash id t (or (gethash topic porter--topics)
+                        (puthash topic (make-hash-table) porter--topics)))
+      (cl-pushnew topic (porter--socket-topics socket) :test #'equal))
+    (porter--socket-sent process (and socket t))))
+
+(defun porter-unsubscribe (process topic)
+  "PROCESS, a WebSocket, no longer gets what is sent to TOPIC.
+Return t if it did."
+  (let* ((id (porter--id process))
+         (socket (gethash id porter--sockets)))
+    (when (and socket (member topic (porter--socket-topics socket)))
+      (setf (porter--socket-topics socket)
+            (remove topic (porter--socket-topics socket)))
+      (porter--topic-leave id topic)
+      t)))
+
+(defun porter--topic-leave (id topic)
+  "Take WebSocket ID out of TOPIC, and forget TOPIC if it was the last one."
+  (let ((ids (gethash topic porter--topics)))
+    (remhash id ids)
+    (when (zerop (hash-table-count ids))
+      (remhash topic porter--topics))))
+
+(defun porter-publish (topic string &optional type)
+  "Send STRING to the WebSockets that have subscribed to TOPIC.
+TYPE is as for `porter-web-socket-send', and STRING is sent as
+`porter-broadcast' does.  Return how many it was sent to."
+  (let ((members (gethash topic porter--topics))
+        ids)
+    (when members
+      (maphash (lambda (id _) (push id ids)) members))
+    (porter--mod-socket-broadcast (vconcat ids) string (porter--socket-opcode type))))
+
 ;;;; What comes
 
 (defun porter--socket-failed (err)
@@ -467,6 +514,10 @@ are passed over.  Return how many it was sent to."
       (setf (porter--socket-on-close socket) nil)
       (porter--socket-call id
         (funcall on-close (porter--socket-process socket) code reason)))
+    ;; Last, for the function may have subscribed it to something.
+    (when socket
+      (dolist (topic (porter--socket-topics socket))
+        (porter--topic-leave id topic)))
     (remhash id porter--sockets)))
 
 (defun porter--socket-event (event)
