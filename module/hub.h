@@ -33,8 +33,7 @@ struct hub {
     int low_fds;          /* how many Emacs could use without us */
     uint64_t conn_number; /* of the last one opened */
 
-    uint64_t
-        turn_until_ns; /* while Emacs runs the loop: what is ready later than that waits; else 0 */
+    uint64_t turn_until_ns; /* while Emacs runs the loop: what is ready after it waits; else 0 */
 
     struct item_list deliveries; /* requests of this poll round */
     uint32_t deliveries_count;
