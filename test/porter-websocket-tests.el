@@ -714,6 +714,79 @@ print('sent', flush=True); sys.stdin.read()"))
         (should (< (- (porter-test-memory) before) 80000000)))))
   (porter-test-should-come-to-rest))
 
+(defconst porter-ws--idle-form
+  '(let ((server (progn
+                   (require 'porter)
+                   (porter-start
+                    (lambda (request)
+                      (or (porter-web-socket-connect request #'ignore :compress t :ping-interval 0.5
+                                                     :ping-timeout 60)
+                          (porter-respond request 200 nil (number-to-string (emacs-pid)))))
+                    0))))
+     (message "PORT %d" (porter-port server))
+     (while t (accept-process-output nil 60)))
+  "A form for child Emacsen: a server whose WebSockets say nothing, and that tells its pid.")
+
+(defconst porter-ws--idle-clients "
+import select, socket, sys
+port, compress = int(sys.argv[1]), sys.argv[2]
+hello = ('GET / HTTP/1.1\\r\\nHost: localhost\\r\\nUpgrade: websocket\\r\\n'
+         'Connection: Upgrade\\r\\nSec-WebSocket-Version: 13\\r\\n'
+         'Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\\r\\n' + compress + '\\r\\n').encode()
+clients = []
+for i in range(1000):
+    clients.append(socket.create_connection(('127.0.0.1', port)))
+    clients[-1].sendall(hello)
+pings = {c.fileno(): 0 for c in clients}
+for c in clients:
+    got = b''
+    while not got.endswith(b'\\r\\n\\r\\n'):
+        byte = c.recv(1)
+        if not byte: sys.exit('refused')
+        got += byte
+    if not got.startswith(b'HTTP/1.1 101 ') or (compress != '') != (b'deflate' in got):
+        sys.exit(got)
+print('open', flush=True)
+poll = select.poll()
+for c in clients: poll.register(c, select.POLLIN)
+by_number = {c.fileno(): c for c in clients}
+for wanted in (7, 11):
+    while min(pings.values()) < wanted:
+        for number, _ in poll.poll():
+            frames = by_number[number].recv(1000)
+            if not frames or frames.strip(b'\\x89\\0'): sys.exit(frames)
+            pings[number] += frames.count(b'\\x89')
+            by_number[number].sendall(b'\\x8a\\x80\\0\\0\\0\\0')
+    print('pinged', wanted, flush=True)
+sys.stdin.read()"
+  "A thousand clients that answer pings; the arguments are the port and a header line.")
+
+(defun porter-ws--switches (pid)
+  "How often the Lisp thread of Emacs PID went to sleep."
+  (with-temp-buffer
+    (insert-file-contents (format "/proc/%d/task/%d/status" pid pid))
+    (re-search-forward "^voluntary_ctxt_switches:[ \t]+\\([0-9]+\\)")
+    (string-to-number (match-string 1))))
+
+(ert-deftest porter-websocket-a-thousand-idle ()
+  "A thousand at once take less than 10 MiB, and pings to them never wake Lisp."
+  (porter-test-need "python3")
+  (dolist (compress '("" "Sec-WebSocket-Extensions: permessage-deflate\r\n"))
+    (porter-test-with-child-server (port porter-ws--idle-form)
+      (let* ((pid (string-to-number (porter-test-get-body port "/")))
+             (before (porter-test-memory pid)))
+        (porter-test-with-child
+            (child (list "python3" "-c" porter-ws--idle-clients (number-to-string port) compress))
+          (porter-test-child-await child "^open$" 20)
+          ;; Sanitizers keep what is given back.
+          (let ((growth (- (porter-test-memory pid) before)))
+            (should (or porter-test-preload (< growth (* 10 1024 1024)))))
+          ;; Three seconds later the look for the end of the load is over, too.
+          (porter-test-child-await child "^pinged 7$" 30)
+          (let ((switches (porter-ws--switches pid)))
+            (porter-test-child-await child "^pinged 11$" 30)
+            (should (<= (- (porter-ws--switches pid) switches) 1))))))))
+
 (ert-deftest porter-websocket-kill-emacs ()
   "When Emacs ends its WebSockets are closed with 1001."
   (porter-test-with-child
