@@ -7,8 +7,9 @@
 ;; emacs ... -l in-emacs.el --eval (bench-serve NAME PORT HANDLER FILL)
 ;;
 ;; HANDLER is a string: "plus" answers the parameter n plus one, "param" too but
-;; by another accessor (Porter only), "ok" answers "ok", "sink" the length of the body, "size-N" N bytes.  FILL is the length
-;; of the header that makes all peers' answers equally long, 0 for none.
+;; by another accessor (Porter only), "ok" answers "ok", "sink" the length of the
+;; body, "size-N" N bytes.  FILL is the length of the header that makes all peers'
+;; answers equally long, 0 for none.
 ;;
 ;; The answers are made in the way that each server's own manual shows; only
 ;; logs are switched off where a server keeps one by default.  Handlers are
@@ -22,6 +23,23 @@
 (defvar bench-headers nil "The headers of an answer: an alist.")
 (defvar bench-handler nil "What is served, a string.")
 (defvar bench-large nil "The body of \"size-N\".")
+
+(defvar byte-compile-warnings)
+(defvar byte-compile-dest-file-function)
+
+(defun bench-require (library)
+  "Load LIBRARY, a string, as byte code, also where there is only its source.
+Packages are compiled when users install them; a copy of a repository is not.
+Nothing is written beside it."
+  (unless (locate-library (concat library ".elc") t)
+    (let* ((file (make-temp-file "porter-bench-" nil ".elc"))
+           (byte-compile-warnings nil)
+           (byte-compile-dest-file-function (lambda (_) file)))
+      (unwind-protect
+          (and (byte-compile-file (locate-library (concat library ".el") t))
+               (load file nil t t))
+        (delete-file file))))
+  (require (intern library)))
 
 ;;;; Porter
 
@@ -122,7 +140,7 @@ What is not a GET, nor a PUT for \"sink\", asks for the counts of memory."
 
 (defun bench-serve-simple-httpd (port)
   "Start simple-httpd on PORT."
-  (require 'simple-httpd)
+  (bench-require "simple-httpd")
   ;; It prints each request into a buffer, which would be most of its work.
   (fset 'httpd-log #'ignore)
   (defalias 'httpd/ #'bench-httpd-answer)
@@ -149,7 +167,7 @@ What is not a GET, nor a PUT for \"sink\", asks for the counts of memory."
 
 (defun bench-serve-web-server (port)
   "Start web-server on PORT."
-  (require 'web-server)
+  (bench-require "web-server")
   ;; Not \"*\", which `string-match' takes for a star.
   (ws-start '(((:GET . ".*") . bench-ws-answer)) port nil :host "127.0.0.1"))
 
@@ -163,7 +181,8 @@ What is not a GET, nor a PUT for \"sink\", asks for the counts of memory."
 
 (defun bench-elnode-answer (process)
   "Answer the request of PROCESS."
-  (apply #'elnode-http-start process 200 bench-headers)
+  ;; As with web-server.
+  (apply #'elnode-http-start process 200 '("Connection" . "close") bench-headers)
   (elnode-http-return
    process (if (equal bench-handler "plus")
                (number-to-string
@@ -174,9 +193,18 @@ What is not a GET, nor a PUT for \"sink\", asks for the counts of memory."
   "Start elnode on PORT."
   (defvar elnode-do-init)
   (setq elnode-do-init nil)
-  (require 'elnode)
+  (mapc #'bench-require '("noflet" "kv" "s" "dash" "elnode"))
   (setq elnode-error-log-to-messages nil)
+  ;; It asks for a listening socket with `:nowait', an error since Emacs 26.
+  (advice-add 'make-network-process :filter-args #'bench-elnode-wait)
   (elnode-start #'bench-elnode-answer :port port :host "localhost"))
+
+(defun bench-elnode-wait (args)
+  "ARGS of `make-network-process', without `:nowait' where a server is made."
+  (if (plist-get args :server)
+      (cl-loop for (key value) on args by #'cddr
+               unless (eq key :nowait) append (list key value))
+    args))
 
 ;;;; All
 
