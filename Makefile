@@ -19,6 +19,7 @@ ALL ?=
 WERROR ?=
 FUZZ_TIME ?= 60
 QUICK ?=
+BLOCKS ?=
 TEST_TIMEOUT ?= 600
 
 # Seen by the scripts in .ci.
@@ -276,11 +277,14 @@ $B/fuzz/%: test/fuzz/%.c $(core) $B/flags
 	$Q$(COMPILE) $(WARNINGS) -Itest/fuzz -Itest/c $(CFLAGS) -fsanitize=fuzzer $(LDFLAGS) \
 	    $< $(core) $(LIBS) -o $@
 
-.PHONY: bench ceiling
-bench:  ## run the notebooks in bench/ (N=NAME: one; QUICK=1: two minutes, on copies)
+.PHONY: bench bench-readme ceiling
+bench:  ## run the notebooks in bench/ (N=NAME BLOCKS='B...': some; QUICK=1: two minutes, on copies)
 	@.ci/setup bench
 	@$(MAKE) all ceiling
-	@QUICK='$(QUICK)' .ci/bench $(or $(N:%=bench/%.org),$(wildcard bench/*.org))
+	@QUICK='$(QUICK)' BLOCKS='$(BLOCKS)' .ci/bench $(or $(N:%=bench/%.org),$(wildcard bench/*.org))
+
+bench-readme:  ## the table and the plot of README.org, from bench/data
+	@$(BATCH) -l bench/driver.el -f bench-readme
 
 # What the notebooks compare with: the least that the same libraries can do.
 ceiling: $B/bench/ceiling

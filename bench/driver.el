@@ -24,18 +24,23 @@
 ;;   falls on all of them.  A first, shorter round is not counted.
 ;; - The figure is the median of the rounds, with the quartiles.
 ;; - A round in which the client saw an error, or in which the number of bytes
-;;   is not that of so many right answers, has no figure.  The answer is also
-;;   compared before and after each round.
+;;   is not that of so many right answers, has no figure, and neither has the
+;;   row of the table it belongs to.  By value answers are compared after each
+;;   round, and all of them in the first one: doing so in every round would
+;;   cost wrk more than it costs a server to answer.
 ;; - Raw numbers are written to data/, one Lisp form per round.
 ;; - Only processes that were started here are ended.
 ;;
-;; In the environment: BENCH_LOAD_PATH, directories with web-server or elnode,
-;; separated by colons; QUICK=1, for the shape of the results in short time;
-;; EMACS, the Emacs for the peers.
+;; In the environment: BENCH_LOAD_PATH, directories separated by colons, where
+;; web-server and elnode, with the packages elnode needs, are found in them or
+;; one below (as in ~/.emacs.d/elpa); QUICK=1, for the shape of the results in short time;
+;; CURLS, the requests in a round of curls; EMACS,
+;; the Emacs for the peers.
 
 ;;; Code:
 
 (require 'cl-lib)
+(require 'lisp-mnt)
 (require 'subr-x)
 
 (defconst bench-directory
@@ -49,11 +54,16 @@
   "Non-nil for few and short rounds: the shape, not the figures.")
 
 (defvar bench-load-path
-  (append (split-string (or (getenv "BENCH_LOAD_PATH") "") ":" t)
+  (append (cl-loop for directory in (split-string (or (getenv "BENCH_LOAD_PATH") "") ":" t)
+                   for name = (expand-file-name directory)
+                   when (file-directory-p name)
+                   append (cons name
+                                (cl-remove-if-not #'file-directory-p
+                                                  (directory-files name t "\\`[^.]"))))
           ;; Where Debian puts packages.
           (file-expand-wildcards "/usr/share/emacs/site-lisp/elpa*/simple-httpd*")
           (file-expand-wildcards "~/.emacs.d/elpa/simple-httpd*"))
-  "Where Emacs packages that are peers may be.")
+  "Where Emacs packages that are peers, and what they need, may be.")
 
 (setq exec-path (append exec-path '("/usr/sbin" "/sbin")))
 
@@ -154,7 +164,7 @@ with PTY it gets a terminal."
 
 (cl-defstruct (bench-peer (:copier nil))
   "A server that runs, or the reason why it does not."
-  name process port answer bytes absent)
+  name process port path answer bytes absent)
 
 (defun bench--free-port ()
   "The number of a TCP port that was free a moment ago."
@@ -173,10 +183,12 @@ with PTY it gets a terminal."
 
 (defun bench-emacs-args (name port handler fill)
   "Arguments that make an Emacs the peer NAME; see `bench-serve' for the others."
-  (list "-Q" "-L" (expand-file-name "lisp" bench-root)
-        "-L" (or (bench--library name) bench-directory)
-        "-l" (expand-file-name "peers/in-emacs.el" bench-directory)
-        "--eval" (format "(bench-serve %S %d %S %d)" name port handler fill)))
+  `("-Q" ,@(cl-loop for directory in (if (string-prefix-p "porter" name)
+                                         (list (expand-file-name "lisp" bench-root))
+                                       bench-load-path)
+                    collect "-L" collect directory)
+    "-l" ,(expand-file-name "peers/in-emacs.el" bench-directory)
+    "--eval" ,(format "(bench-serve %S %d %S %d)" name port handler fill)))
 
 (defun bench--emacs-command (name port handler fill)
   "How to start the peer NAME in a batch Emacs; see `bench-serve'."
@@ -255,6 +267,10 @@ These die of SIGPIPE in batch.  See `bench-serve'."
                 (list name (lambda () nil)
                       (lambda (&rest args) (apply #'bench--emacs-command name args))))
               '("porter" "porter-session"))
+    ;; The same n + 1 by `porter-request-param'.
+    ("porter-param" ,(lambda () nil)
+     ,(lambda (port handler fill)
+        (bench--emacs-command "porter" port (if (equal handler "plus") "param" handler) fill)))
     ("nginx" ,(lambda () (bench--needs "nginx")) ,(bench--nginx 1))
     ("nginx-2" ,(lambda () (bench--needs "nginx")) ,(bench--nginx 2))
     ("node" ,(lambda () (bench--needs "node")) ,(bench--node 1))
@@ -271,6 +287,24 @@ These die of SIGPIPE in batch.  See `bench-serve'."
 ABSENT is a function that returns why the peer cannot run, or nil.  COMMAND is
 one of a port, a handler's name and a number of bytes (see `bench-serve') that
 returns a list.")
+
+;; The value of a field is sought, not parsed: the peers are known.
+(defun bench--whole-p ()
+  "Is there a whole answer in this buffer?"
+  (let ((case-fold-search t) size)
+    (goto-char (point-min))
+    (and (search-forward "\r\n\r\n" nil t)
+         (save-excursion
+           (cond ((re-search-backward "^content-length: *\\([0-9]+\\)" nil t)
+                  (setq size (string-to-number (match-string 1))))
+                 ((re-search-backward "^transfer-encoding: *chunked" nil t)
+                  (setq size 'chunked)))
+           t)
+         (if (eq size 'chunked)
+             (progn (goto-char (point-max))
+                    (looking-back "\r\n0\r\n\r\n" (max (point-min) (- (point) 7))))
+           (and (>= (- (point-max) (point)) (or size 0))
+                (> (point-max) (point)))))))
 
 (defun bench-ask (port path &optional seconds method)
   "The answer of 127.0.0.1:PORT to a GET of PATH, as bytes; nil if there is none.
@@ -289,27 +323,24 @@ It must be whole within SECONDS, 5 by default.  METHOD may be another than GET."
                 (process-send-string
                  process (format "%s %s HTTP/1.1\r\nHost: 127.0.0.1:%d\r\n\r\n"
                                  (or method "GET") path port))
-                (bench-wait (or seconds 5)
-                            (lambda ()
-                              (goto-char (point-min))
-                              (let ((case-fold-search t) (size 0))
-                                (and (search-forward "\r\n\r\n" nil t)
-                                     (save-excursion
-                                       (when (re-search-backward "^content-length: *\\([0-9]+\\)"
-                                                                 nil t)
-                                         (setq size (string-to-number (match-string 1))))
-                                       t)
-                                     (>= (- (point-max) (point)) size)
-                                     (> (point-max) (point))))))
+                (bench-wait (or seconds 5) #'bench--whole-p)
                 (and (> (buffer-size) 0) (buffer-string)))
             (delete-process process))))
     (error nil)))
 
 (defun bench-right-p (bytes body)
-  "Are BYTES a whole answer with status 200 and with BODY?"
+  "Are BYTES a whole answer with status 200 and with BODY, in one chunk or none?"
   (and bytes
        (string-match-p "\\`HTTP/1\\.1 200 " bytes)
-       (string-suffix-p (concat "\r\n\r\n" body) bytes)))
+       (or (string-suffix-p (concat "\r\n\r\n" body) bytes)
+           (string-suffix-p (format "\r\n\r\n%x\r\n%s\r\n0\r\n\r\n" (length body) body) bytes))))
+
+(defun bench-wrong (peer)
+  "Why PEER is not to be given a figure, judged by one answer; nil if it is."
+  (cond ((not (process-live-p (bench-peer-process peer))) "its server died")
+        ((not (bench-right-p (bench-ask (bench-peer-port peer) (bench-peer-path peer))
+                             (bench-peer-answer peer)))
+         "a wrong answer")))
 
 (defun bench--body (name handler path)
   "What the peer NAME with HANDLER must answer to a GET of PATH."
@@ -342,8 +373,8 @@ It must be whole within SECONDS, 5 by default.  METHOD may be another than GET."
                          (or (not (process-live-p process))
                              (setq answer (bench-ask port path)))))
         (if (bench-right-p answer body)
-            (make-bench-peer :name name :process process :port port :answer body
-                             :bytes (length answer))
+            (make-bench-peer :name name :process process :port port :path path
+                             :answer body :bytes (length answer))
           (let ((output (with-current-buffer (process-buffer process) (buffer-string))))
             (bench-say "%s: %S %s" name answer output)
             (bench-end process)
@@ -365,8 +396,12 @@ PATH is what is asked.  Return a list of `bench-peer'."
          (bytes (+ 11 (apply #'max 0 (delq nil (mapcar #'bench-peer-bytes first))))))
     (mapcar (lambda (peer)
               (if (bench-peer-absent peer) peer
-                (bench--launch (bench-peer-name peer) handler
-                               (- bytes (bench-peer-bytes peer) 10) path)))
+                (let ((again (bench--launch (bench-peer-name peer) handler
+                                            (- bytes (bench-peer-bytes peer) 10) path)))
+                  (unless (or (bench-peer-absent again) (= bytes (bench-peer-bytes again)))
+                    (bench-end (bench-peer-process again))
+                    (setf (bench-peer-absent again) "its answer is not as long as asked for"))
+                  again)))
             first)))
 
 ;;;; What a process costs
@@ -409,6 +444,12 @@ PATH is what is asked.  Return a list of `bench-peer'."
     (let ((after (bench--ticks)))
       (/ (float (- (car after) (car before))) (max 1 (- (cdr after) (cdr before)))))))
 
+(defun bench-revision ()
+  "The commit of Porter that is measured."
+  (or (ignore-errors
+        (bench-output "git" "-C" bench-root "describe" "--always" "--dirty" "--exclude=*"))
+      "?"))
+
 (defun bench-machine ()
   "A table: when, on what, with which versions, and how busy it was already."
   (let ((others (bench-others)))
@@ -422,10 +463,7 @@ PATH is what is asked.  Return a list of `bench-peer'."
                               (bench-output "cut" "-d" " " "-f1-3" "/proc/loadavg")
                               (* 100 others)
                               (if (> others 0.05) ": BUSY, the figures are too low and scatter" "")))
-      ("Porter" ,(or (ignore-errors
-                       (bench-output "git" "-C" bench-root "describe" "--always" "--dirty"
-                                     "--exclude=*"))
-                     "?"))
+      ("Porter" ,(bench-revision))
       ("Emacs" ,(bench-output (bench--emacs) "-Q" "--batch" "--eval" "(princ emacs-version)"))
       ,@(cl-loop for (name program . args)
                  in '(("nginx" "nginx" "-v") ("Node" "node" "--version")
@@ -442,9 +480,10 @@ PATH is what is asked.  Return a list of `bench-peer'."
                                          (apply #'bench-output program args))))))
       ,@(mapcar (lambda (name)
                   (list name (let ((directory (bench--library name)))
-                               (if directory
-                                   (file-name-nondirectory (directory-file-name directory))
-                                 "absent"))))
+                               (cond ((not directory) "absent")
+                                     ((lm-version (expand-file-name (concat name ".el")
+                                                                    directory)))
+                                     (t "of unknown version")))))
                 '("simple-httpd" "web-server" "elnode")))))
 
 ;;;; Numbers
@@ -492,11 +531,17 @@ PATH is what is asked.  Return a list of `bench-peer'."
   (unless (file-directory-p (expand-file-name "data" bench-directory))
     (make-directory (expand-file-name "data" bench-directory)))
   (with-temp-file (expand-file-name (concat "data/" name ".eld") bench-directory)
-    (insert (format ";; %s, %s: a plist for each round, in order\n" name
-                    (format-time-string "%F %R UTC" nil t)))
+    (insert (format ";; %s, %s, Porter %s: a plist for each round, in order\n" name
+                    (format-time-string "%F %R UTC" nil t) (bench-revision)))
     (let ((print-length nil) (print-level nil))
       (dolist (run runs) (prin1 run (current-buffer)) (insert "\n"))))
   runs)
+
+(defun bench-load (name)
+  "The runs that `bench-save' wrote to data/NAME.eld."
+  (with-temp-buffer
+    (insert-file-contents (expand-file-name (concat "data/" name ".eld") bench-directory))
+    (car (read-from-string (concat "(" (buffer-string) "\n)")))))
 
 ;;;; Rounds
 
@@ -507,42 +552,48 @@ the one that is not counted.  It returns a plist, with `:failed' and a reason
 when there is no figure.  Return the plists, with `:peer', `:level' and
 `:round' added, and one with `:failed' for each peer that is absent."
   (let ((total (* rounds (length levels) (cl-count-if-not #'bench-peer-absent peers)))
-        (done 0) runs)
+        (start (float-time)) (done 0) wrong runs)
     (dolist (peer peers)
       (when (bench-peer-absent peer)
         (push (list :peer (bench-peer-name peer) :failed (bench-peer-absent peer)) runs)))
     (dolist (level levels)
+      (setq wrong nil)
       (cl-loop
        for round from -1 below rounds do
-       (dolist (peer peers)
-         (unless (bench-peer-absent peer)
-           (let ((run (cond ((not (process-live-p (bench-peer-process peer)))
-                             (list :failed "its server died"))
-                            (t (funcall function peer level round)))))
-             (when (>= round 0)
-               (setq done (1+ done))
-               (bench-say "%d/%d %s, %s: %s" done total level (bench-peer-name peer)
-                          (or (plist-get run :failed)
-                              (bench-round (plist-get run :rate) 0)))
-               (push (append (list :peer (bench-peer-name peer) :level level
-                                   :round round)
-                             run)
-                     runs)))))))
+       (dolist (peer (cl-remove-if #'bench-peer-absent peers))
+         (let* ((name (bench-peer-name peer))
+                (run (if (process-live-p (bench-peer-process peer))
+                         (funcall function peer level round)
+                       (list :failed "its server died")))
+                ;; What the first round saw holds for all.
+                (run (if (plist-get run :failed) run
+                       (append (cdr (assoc name wrong)) run)))
+                (failed (plist-get run :failed)))
+           (if (< round 0)
+               (when failed (push (list name :failed failed) wrong))
+             (setq done (1+ done))
+             (bench-say "%d/%d %s, %s: %s; %d min left" done total level name
+                        (or failed (bench-round (plist-get run :rate) 0))
+                        (/ (* (- (float-time) start) (- total done)) done 60))
+             (push (append (list :peer name :level level :round round) run) runs))))))
     (nreverse runs)))
 
-(defun bench-wrk-once (peer path threads connections seconds &optional depth fields)
+(defun bench-wrk-once (peer path threads connections seconds &optional depth fields check)
   "Let wrk ask PEER for PATH, and return a plist with `:rate' and so on.
-DEPTH is the number of requests sent at once, FIELDS that of added headers."
-  (let* ((cpu (bench-cpu peer))
-         (before (bench-ask (bench-peer-port peer) path))
+DEPTH is the number of requests sent at once, FIELDS that of added headers.
+With CHECK, wrk compares each body (if it is short), which slows it down."
+  (let* ((porter (string-prefix-p "porter" (bench-peer-name peer)))
+         (memory (and porter (bench-lisp-memory peer)))
+         (cpu (bench-cpu peer))
+         (body (bench-peer-answer peer))
          (output (bench-output
                   "sh" "-c"
-                  (format "ulimit -n %d; exec wrk -t%d -c%d -d%s -s load.lua 'http://127.0.0.1:%d%s' -- %d %d"
-                          (max 1024 (+ 100 connections)) threads connections
-                          (if (< seconds 1) "1s" (format "%ds" seconds))
-                          (bench-peer-port peer) path (or depth 1) (or fields 0))))
+                  (format "ulimit -n %d; exec wrk -t%d -c%d -d%ds -s load.lua 'http://127.0.0.1:%d%s' -- %d %d %s"
+                          (max 1024 (+ 100 connections)) threads connections (max 1 seconds)
+                          (bench-peer-port peer) path (or depth 1) (or fields 0)
+                          (if (and check body (< 0 (length body) 100)) body ""))))
          (cpu (and (process-live-p (bench-peer-process peer)) (- (bench-cpu peer) cpu)))
-         (after (bench-ask (bench-peer-port peer) path))
+         (wrong (bench-wrong peer))
          (run (and (string-match "^BENCH \\(.*\\)" output)
                    (car (read-from-string (match-string 1 output)))))
          (requests (or (plist-get run :requests) 0))
@@ -551,10 +602,10 @@ DEPTH is the number of requests sent at once, FIELDS that of added headers."
      (cond ((null run) (list :failed (concat "wrk: " (car (last (split-string output "\n"))))))
            ((> (plist-get run :errors) 0)
             (list :failed (format "%d errors" (plist-get run :errors))))
+           ((> (plist-get run :wrong) 0)
+            (list :failed (format "%d wrong answers" (plist-get run :wrong))))
            ((= requests 0) (list :failed "no answers"))
-           ((not (and (bench-right-p before (bench-peer-answer peer))
-                      (bench-right-p after (bench-peer-answer peer))))
-            (list :failed "a wrong answer"))
+           (wrong (list :failed wrong))
            ;; At the end a connection may have part of an answer, or more than wrk has counted.
            ((> (abs (- bytes (bench-peer-bytes peer)))
                (* (bench-peer-bytes peer) (+ 0.001 (/ (* connections (or depth 1) 1.0) requests))))
@@ -562,6 +613,9 @@ DEPTH is the number of requests sent at once, FIELDS that of added headers."
      (list :rate (/ requests (max 1e-6 (/ (or (plist-get run :us) 1) 1e6)))
            :answer-bytes (bench-peer-bytes peer)
            :cpu-us (and cpu (/ (* cpu 1e6) (max 1 requests))))
+     (and memory (not wrong)
+          (list :consed (/ (float (- (car (bench-lisp-memory peer)) (car memory)))
+                           (max 1 requests))))
      run)))
 
 (cl-defun bench-wrk (name peers levels &key (handler "plus") (path "/?n=7") (seconds 2)
@@ -577,7 +631,7 @@ rounds."
      (bench-rounds (bench-launch peers handler path) levels rounds
                    (lambda (peer level round)
                      (bench-wrk-once peer path (nth 0 level) (nth 1 level)
-                                     (if (< round 0) 1 seconds) depth))))))
+                                     (if (< round 0) 1 seconds) depth nil (< round 0)))))))
 
 (defun bench-select (runs peer &optional level)
   "Those of RUNS that are PEER's, at LEVEL or at any."
@@ -641,9 +695,38 @@ is absent, or failed in any round of a level, has words instead of figures."
           (push (list "" (plist-get run :peer) (plist-get run :failed)) rows))))
     (cons titles (nreverse rows))))
 
+(defun bench-drift (runs base)
+  "A table of the seconds of RUNS: mean, drift over the rounds, ratio to BASE.
+The ratio is that of the rates, of each round to BASE's of the same round, so
+that what the machine does in one round falls out.  Rows with a failed round
+are left out; `bench-table' says why."
+  (cons '("level" "peer" "rounds" "mean s" "its error" "slope s/round" "its error"
+          "/ base" "its error")
+        (cl-loop
+         for level in (bench--distinct runs :level)
+         collect 'hline append
+         (cl-loop
+          for peer in (bench--distinct runs :peer)
+          for mine = (bench-select runs peer level)
+          for seconds = (bench-values mine :seconds)
+          for others = (bench-values (bench-select runs base level) :seconds)
+          when (and seconds (= (length seconds) (length mine))) collect
+          (let ((slope (bench-slope seconds))
+                (ratios (and (= (length others) (length seconds))
+                             (cl-mapcar (lambda (mine other) (/ other mine)) seconds others))))
+            (append (list level peer (length seconds)
+                          (bench-round (bench-mean seconds) 3)
+                          (bench-round (bench-error seconds) 3)
+                          (bench-round (car slope) 4)
+                          (bench-round (cdr slope) 4))
+                    (if ratios (list (bench-round (bench-mean ratios) 3)
+                                     (bench-round (bench-error ratios) 3))
+                      '("" ""))))))))
+
 (defconst bench-wrk-columns
   '(("p50 us" :p50 0.5 0) ("p99 us" :p99 0.5 0) ("max us" :max 0.5 0)
-    ("CPU us/request" :cpu-us 0.5 1) ("bytes/answer" :answer-bytes 0.5 0))
+    ("CPU us/request" :cpu-us 0.5 1) ("consed/request" :consed 0.5 0)
+    ("bytes/answer" :answer-bytes 0.5 0))
   "The usual columns after the rate, for `bench-table'.")
 
 (defun bench-plain (table)
@@ -651,6 +734,18 @@ is absent, or failed in any round of a level, has words instead of figures."
   (cl-remove-if-not (lambda (row) (and (consp row) (numberp (nth 2 row)))) (cdr table)))
 
 ;;;; Other clients
+
+(defun bench-curls (name peers levels rounds)
+  "Ask PEERS by curls, LEVELS of them at once, in ROUNDS; save the runs as NAME.
+A round has 5000 requests, or CURLS in the environment."
+  (let ((requests (if bench-quick 100 (string-to-number (or (getenv "CURLS") "5000")))))
+    (bench-run
+      (bench-save
+       name
+       (bench-rounds (bench-launch peers "plus") levels rounds
+                     (lambda (peer jobs round)
+                       (bench-curl-once peer jobs (if (< round 0) (min requests 500)
+                                                    requests))))))))
 
 (defun bench-curl-once (peer jobs requests)
   "Ask PEER for n + 1 with curl, REQUESTS times, JOBS at once; return a plist.
@@ -660,13 +755,15 @@ the checksum of all of them, sorted."
          (before (progn
                    (with-temp-file commands
                      (dotimes (n requests)
-                       (insert (format "curl -s -w '\\n' -G -d n=%d http://127.0.0.1:%d/\n"
+                       (insert (format "curl -sf -w '\\n' -G -d n=%d http://127.0.0.1:%d/\n"
                                        n (bench-peer-port peer)))))
                    (float-time)))
          (output (bench-output
                   "sh" "-c" (format "%s <'%s' | sort -n | sha1sum"
                                     (if (= jobs 1) "sh"
-                                      (format "parallel --will-cite -j %d 2>/dev/null" jobs))
+                                      ;; A shell that starts quickly for each of the commands.
+                                      (format "PARALLEL_SHELL=/bin/sh parallel --will-cite -j %d 2>/dev/null"
+                                              jobs))
                                     commands)))
          (seconds (- (float-time) before))
          (first (if (string-prefix-p "nginx" (bench-peer-name peer)) 0 1))
@@ -674,7 +771,7 @@ the checksum of all of them, sorted."
                                  (number-sequence first (+ first requests -1)) ""))))
     (append (unless (string-match-p right output)
               (list :failed "the checksum of the answers is wrong"))
-            (list :seconds seconds :rate (/ requests seconds)
+            (list :requests requests :seconds seconds :rate (/ requests seconds)
                   :answer-bytes (bench-peer-bytes peer)))))
 
 (defun bench-ab-once (peer connections requests)
@@ -684,6 +781,7 @@ the checksum of all of them, sorted."
                                "-n" (number-to-string requests)
                                (format "http://127.0.0.1:%d/?n=7" (bench-peer-port peer))))
          (cpu (- (bench-cpu peer) cpu))
+         (wrong (bench-wrong peer))
          (number (lambda (regexp)
                    (if (string-match regexp output) (string-to-number (match-string 1 output))
                      -1)))
@@ -694,7 +792,10 @@ the checksum of all of them, sorted."
             (list :failed "not all answered"))
            ((or (/= 0 (funcall number "Failed requests: *\\([0-9]+\\)"))
                 (string-match-p "Non-2xx" output))
-            (list :failed "errors")))
+            (list :failed "errors"))
+           (wrong (list :failed wrong))
+           ;; Other bytes than those of the peer's answer to HTTP/1.1, but as many each time.
+           ((/= bytes (ffloor bytes)) (list :failed "answers of different lengths")))
      (list :rate (/ requests (max 1e-6 seconds)) :answer-bytes bytes
            :cpu-us (/ (* 1e6 cpu) requests)))))
 
@@ -706,6 +807,7 @@ the checksum of all of them, sorted."
                                "--num-conns" (number-to-string conns)
                                "--num-calls" (number-to-string calls)))
          (cpu (- (bench-cpu peer) cpu))
+         (wrong (bench-wrong peer))
          (number (lambda (regexp)
                    (if (string-match regexp output)
                        (string-to-number (match-string 1 output))
@@ -715,9 +817,11 @@ the checksum of all of them, sorted."
     (append
      (cond ((/= 0 (funcall number "Errors: total \\([0-9]+\\)")) (list :failed "errors"))
            ((/= total (funcall number "2xx=\\([0-9]+\\)")) (list :failed "not all answered"))
+           (wrong (list :failed wrong))
            ((/= bytes (bench-peer-bytes peer))
             (list :failed (format "%s bytes an answer, not %d" bytes (bench-peer-bytes peer)))))
      (list :rate (/ total (max 1e-6 (funcall number "test-duration \\([0-9.]+\\) s")))
+           :requests total
            :us (/ (* 1e6 (funcall number "test-duration \\([0-9.]+\\) s")) total)
            :answer-bytes bytes :cpu-us (/ (* 1e6 cpu) total)))))
 
@@ -754,9 +858,11 @@ Return a process to end, or nil if they cannot be opened."
 (defun bench-type (process count)
   "Type COUNT keys into PROCESS, an Emacs in a terminal; return echo times.
 In milliseconds.  About 20 a second, not evenly, as a steady pace could fall
-into step."
-  (let (times)
-    (dotimes (i count)
+into step.  Return nil if a key is not echoed within 5 seconds."
+  (let ((alive t) times)
+    (cl-loop
+     for i below count
+     while (setq alive (and alive (process-live-p process))) do
       (let* ((key (string (+ ?a (% (* i 7) 26)))) (output "") start end)
         (set-process-filter process (lambda (_ bytes)
                                       (setq output (concat output bytes))
@@ -768,14 +874,16 @@ into step."
         (let ((deadline (+ start 5)))
           (while (and (not end) (< (float-time) deadline))
             (accept-process-output process 0.5)))
-        (push (* 1000 (- (or end (float-time)) start)) times)
+        (if end (push (* 1000 (- end start)) times)
+          (setq alive nil))
         (let ((pause (+ (float-time) 0.03 (/ (random 40) 1000.0))))
           (while (< (float-time) pause)
             (accept-process-output process (max 0.001 (- pause (float-time))))))
-        (when (= 59 (% i 60))
+        (when (and alive (= 59 (% i 60)))
+          (bench-say "%d/%d keys" (1+ i) count)
           (process-send-string process "\r")
           (accept-process-output process 0.2))))
-    times))
+    (and alive times)))
 
 (defun bench-launch-terminal (name handler)
   "Start the peer NAME with HANDLER in an Emacs with a terminal; return it."
@@ -798,7 +906,8 @@ into step."
         (sleep-for 0.5)
         (if answer
             (make-bench-peer :name name :process process :port port
-                             :answer (and (equal handler "plus") "8") :bytes (length answer))
+                             :path path :answer (and (equal handler "plus") "8")
+                             :bytes (length answer))
           (bench-end process)
           (make-bench-peer :name name :absent "it does not answer"))))))
 
@@ -851,9 +960,13 @@ curls send 8 MB bodies, one after another."
                                                  (/ (plist-get run :us) 1e6))
                                         :errors (plist-get run :errors))))))))
                   (push (append (list :peer name :level condition :keys times)
-                                (and (> (or (plist-get count :errors) 0) 0)
-                                     (list :failed (format "%d errors"
-                                                           (plist-get count :errors))))
+                                (cond ((null times)
+                                       (list :failed "a key was not echoed for 5 s"))
+                                      ((> (or (plist-get count :errors) 0) 0)
+                                       (list :failed (format "%d errors"
+                                                             (plist-get count :errors))))
+                                      ((and load (= 0 (or (plist-get count :rate) 0)))
+                                       (list :failed "the load was not answered")))
                                 count)
                         runs))))))))
     (nreverse runs)))
@@ -913,6 +1026,78 @@ name.  Elements of a row are separated by tabs."
                                    (format "$rates using %d:xtic(1) title '%s'"
                                            (+ i 2) (nth i peers)))
                                  (number-sequence 0 (1- (length peers))) ", "))))))
+
+;;;; Notebooks in batch, and README.org
+
+(defvar org-confirm-babel-evaluate)
+(declare-function org-babel-map-src-blocks "ob-core")
+(declare-function org-babel-execute-src-block "ob-core")
+(declare-function org-babel-get-src-block-info "ob-core")
+(declare-function org-babel-remove-result "ob-core")
+(declare-function org-table-align "org-table")
+
+(defun bench-notebook (file blocks)
+  "Execute BLOCKS of the notebook FILE, or all if nil; save after each.
+BLOCKS are names; \"driver\" and \"machine\" are always executed.  Return
+non-nil if none failed."
+  (require 'org)
+  (let* ((org-confirm-babel-evaluate nil) (make-backup-files nil) (fine t)
+         (buffer (find-file-noselect file)) names)
+    (with-current-buffer buffer
+      (org-babel-map-src-blocks nil
+        (push (nth 4 (org-babel-get-src-block-info t)) names)
+        ;; The shape must not stand beside figures.
+        (when bench-quick (org-babel-remove-result)))
+      (dolist (name blocks)
+        (unless (member name names)
+          (error "%s has no block %s; there are: %s" file name
+                 (mapconcat #'identity (reverse names) ", "))))
+      (dolist (name (nreverse names) fine)
+        (when (or (null blocks) (member name (append '("driver" "machine") blocks)))
+          (bench-say "%s: %s" (file-name-nondirectory file) name)
+          (goto-char (point-min))
+          (re-search-forward (format "^#\\+name: %s\n#\\+begin_src" (regexp-quote name)))
+          (condition-case problem
+              (org-babel-execute-src-block)
+            (error (setq fine nil)
+                   (message "%s: %s" name (error-message-string problem))))
+          (save-buffer))))))
+
+(defun bench-readme ()
+  "Make the table and the plot of README.org from data/wrk-plus.eld."
+  (require 'org)
+  (let* ((runs (bench-load "wrk-plus"))
+         (median (lambda (peer level key)
+                   (bench-median (bench-values (bench-select runs peer level) key))))
+         (rate (lambda (peer level)
+                 (let ((rate (funcall median peer level :rate))
+                       (node (funcall median "node" level :rate)))
+                   (cond ((null rate) "no figure")
+                         ((or (null node) (equal peer "node")) (format "%.1f k" (/ rate 1e3)))
+                         (t (format "%.1f k (%.1f)" (/ rate 1e3) (/ rate node)))))))
+         (late (lambda (peer level)
+                 (let ((us (funcall median peer level :p99)))
+                   (if us (format "%.1f" (/ us 1e3)) ""))))
+         (peers (cl-remove-if-not (lambda (peer) (bench-select runs (car peer)))
+                                  '(("porter" . "Porter") ("porter-param" . "Porter, one parameter")
+                                    ("node" . "Node") ("nginx" . "nginx"))))
+         (rows (mapcar (lambda (level)
+                         `(,(format "%s" (nth 1 level))
+                           ,@(mapcar (lambda (peer) (funcall rate (car peer) level)) peers)
+                           ,(funcall late "porter" level) ,(funcall late "node" level)))
+                       (bench--distinct runs :level)))
+         (line (lambda (cells) (format "| %s |\n" (mapconcat #'identity cells " | ")))))
+    (bench-plot-rates "wrk-plus.svg" runs "n + 1, by threads/connections of wrk")
+    (with-current-buffer (find-file-noselect (expand-file-name "README.org" bench-root))
+      (goto-char (point-min))
+      (re-search-forward "^#\\+name: speed\n")
+      (delete-region (point) (progn (while (looking-at-p "|") (forward-line)) (point)))
+      (insert (funcall line `("connections" ,@(mapcar #'cdr peers) "p99 ms, Porter" "p99 ms, Node"))
+              "|-\n"
+              (mapconcat line rows ""))
+      (forward-line -1)
+      (org-table-align)
+      (let ((make-backup-files nil)) (save-buffer)))))
 
 (provide 'driver)
 ;;; driver.el ends here
