@@ -47,7 +47,7 @@ The environment variable PORTER_MODULE comes before this option."
   :risky t
   :package-version '(porter . "1.0"))
 
-(defconst porter-module--abi 4
+(defconst porter-module--abi 3
   "The version of the module's functions that these files call.
 The same number as ABI in module.c.")
 
@@ -85,7 +85,6 @@ The same number as ABI in module.c.")
       (porter--mod-forget id)
       (porter--mod-head id code fields)
       (porter--mod-header id name)
-      (porter--mod-header-values id name)
       (porter--mod-headers id trailers)
       (porter--mod-interim id code fields)
       (porter--mod-keep-file id file)

@@ -86,10 +86,18 @@ Otherwise what is sent to it is dropped, and nil returned."
 (defconst porter--token-regexp "\\`[-!#$%&'*+.^_`|~0-9A-Za-z]+\\'"
   "A token of RFC 9110 section 5.6.2.")
 
+(defun porter--header-values (id name)
+  "The values of all lines of header NAME, a string, of request ID."
+  (let (values)
+    (pcase-dolist (`(,field . ,value) (porter--mod-headers id nil))
+      (when (eq t (compare-strings field nil nil name nil nil t))
+        (push value values)))
+    (nreverse values)))
+
 (defun porter--header-list (id name)
   "The elements of the comma-separated header NAME of request ID."
   (delete "" (mapcar (lambda (element) (string-trim element "[ \t]+" "[ \t]+"))
-                     (split-string (string-join (porter--mod-header-values id name) ",")
+                     (split-string (string-join (porter--header-values id name) ",")
                                    ","))))
 
 (defun porter--header-token-p (id name token)
@@ -139,7 +147,7 @@ machine and have the same port."
 ALLOWED is a list of origins besides the server's own, t for all, or a
 function of the origin.  Only browsers send an origin; others may be let in,
 since nobody's browser acts on their behalf."
-  (let ((origins (porter--mod-header-values id "origin")))
+  (let ((origins (porter--header-values id "origin")))
     (or (null origins)
         (eq allowed t)
         (and (null (cdr origins))
@@ -158,7 +166,7 @@ since nobody's browser acts on their behalf."
 (defun porter--socket-refusal (id allowed)
   "Why the opening handshake ID is refused: (CODE TEXT . HEADERS), or nil.
 ALLOWED is as for `porter--origin-allowed-p'."
-  (let ((keys (porter--mod-header-values id "sec-websocket-key"))
+  (let ((keys (porter--header-values id "sec-websocket-key"))
         (protocols (porter--header-list id "sec-websocket-protocol")))
     (cond
      ((not (eq (porter--mod-method id) :GET))
@@ -166,7 +174,7 @@ ALLOWED is as for `porter--origin-allowed-p'."
      ((not (and (porter--mod-upgrade id)
                 (porter--header-token-p id "upgrade" "websocket")))
       (list 400 "Not a WebSocket handshake"))
-     ((not (equal (porter--mod-header-values id "sec-websocket-version") '("13")))
+     ((not (equal (porter--header-values id "sec-websocket-version") '("13")))
       (list 426 "WebSocket version 13 only"
             '("Sec-WebSocket-Version" . "13") '("Upgrade" . "websocket")
             '("Connection" . "Upgrade")))

@@ -311,54 +311,25 @@ out:
     return lisp_failed(env) ? NULL : result;
 }
 
-/* A field's name has fewer bytes than that; longer ones are found nowhere. */
-#define FIELD_NAME_SIZE 128
-
-/* VALUE, a field's name in any case or a keyword, in small letters. */
-static const char *field_name(emacs_env *env, emacs_value value, char name[FIELD_NAME_SIZE])
-{
-    ptrdiff_t size = 0;
-    if (lisp_failed(env) || !env->copy_string_contents(env, value, NULL, &size))
-        return NULL;
-    if (size > FIELD_NAME_SIZE)
-        return "";
-    if (!env->copy_string_contents(env, value, name, &size))
-        return NULL;
-    /* A keyword's name has a colon, and its letters are capital. */
-    char *start = name[0] == ':' ? name + 1 : name;
-    for (char *byte = start; *byte; byte++)
-        if (*byte >= 'A' && *byte <= 'Z')
-            *byte = (char)(*byte + 32);
-    return start;
-}
-
 static const char header_doc[] = "The value of the first header line NAME, in any case, of request "
                                  "ID; nil when absent.\n\n(fn ID NAME)";
 GLUE_FUNCTION(header)
 {
     const struct request *request = glue_request(env, args[0]);
-    char buffer[FIELD_NAME_SIZE];
-    const char *name = field_name(env, args[1], buffer);
-    if (!name)
+    char name[128];
+    ptrdiff_t size = 0;
+    if (lisp_failed(env) || !env->copy_string_contents(env, args[1], NULL, &size))
         return NULL;
-    const struct field *field = request ? request_field(request, name) : NULL;
+    if (!request || size > (ptrdiff_t)sizeof name ||
+        !env->copy_string_contents(env, args[1], name, &size))
+        return lisp.nil;
+    /* A keyword's name has a colon, and its letters are capital. */
+    char *start = name[0] == ':' ? name + 1 : name;
+    for (char *byte = start; *byte; byte++)
+        if (*byte >= 'A' && *byte <= 'Z')
+            *byte = (char)(*byte + 32);
+    const struct field *field = request_field(request, start);
     return field ? span_text(env, request, field->value) : lisp.nil;
-}
-
-static const char header_values_doc[] =
-    "The values of all header lines NAME, in any case, of request ID, a list.\n\n(fn ID NAME)";
-GLUE_FUNCTION(header_values)
-{
-    const struct request *request = glue_request(env, args[0]);
-    char buffer[FIELD_NAME_SIZE];
-    const char *name = field_name(env, args[1], buffer);
-    if (!name)
-        return NULL;
-    struct values values = {0};
-    for (uint32_t i = 0; request && i < request->header_len && !lisp_failed(env); i++)
-        if (request_span_is(request, request->fields[i].name, name))
-            add(env, &values, span_text(env, request, request->fields[i].value));
-    return list_of(env, &values);
 }
 
 static const char headers_doc[] =
@@ -579,7 +550,6 @@ static const struct glue_function functions[] = {
     {"porter--mod-parameters", 2, parameters, parameters_doc},
     {"porter--mod-parameter", 2, parameter, parameter_doc},
     {"porter--mod-header", 2, header, header_doc},
-    {"porter--mod-header-values", 2, header_values, header_values_doc},
     {"porter--mod-headers", 2, headers, headers_doc},
     {"porter--mod-alist", 2, alist, alist_doc},
     {"porter--mod-ws-alist", 2, ws_alist, ws_alist_doc},

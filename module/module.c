@@ -15,7 +15,7 @@ EXPORT int plugin_is_GPL_compatible;
 
 /* Raised when Lisp files and module cannot work together any more; the same number is in
  * porter-module.el. */
-#define ABI 4
+#define ABI 3
 
 static const struct glue_table *const tables[] = {
     &glue_drain_table,  &glue_server_table, &glue_request_table, &glue_answer_table,
