@@ -991,6 +991,8 @@ name.  Elements of a row are separated by tabs."
                 (format "set output '%s'\n" (expand-file-name name bench-directory))
                 "set grid ytics lc rgb '#dddddd'\nset border 3\nset tics nomirror\n"
                 "set key outside right top\n"
+                ;; gnuplot has eight colors of its own.
+                "set linetype 9 lc rgb '#888888'\nset linetype cycle 9\n"
                 script "\n")
         (let* ((input (buffer-string))
                (output (with-temp-buffer
