@@ -646,6 +646,13 @@ rounds."
            unless (plist-get run :failed)
            when (plist-get run key) collect it))
 
+(defun bench-figure (runs peer level key)
+  "The median of KEY in those of RUNS that are PEER's at LEVEL.
+Nil if one of them failed: a figure of the rounds that went well is none."
+  (let ((mine (bench-select runs peer level)))
+    (unless (cl-some (lambda (run) (plist-get run :failed)) mine)
+      (bench-median (bench-values mine key)))))
+
 (defun bench--distinct (runs key)
   "The values of KEY in RUNS, each once."
   (delete-dups (delq nil (mapcar (lambda (run) (plist-get run key)) runs))))
@@ -665,8 +672,7 @@ is absent, or failed in any round of a level, has words instead of figures."
         (let* ((mine (bench-select runs peer level))
                (failed (delq nil (mapcar (lambda (run) (plist-get run :failed)) mine)))
                (rates (bench-values mine :rate))
-               (other (and base (bench-median
-                                 (bench-values (bench-select runs base level) :rate))))
+               (other (and base (bench-figure runs base level :rate)))
                (label (if (consp level) (mapconcat (lambda (x) (format "%s" x)) level "/")
                         level)))
           (cond
@@ -1011,10 +1017,7 @@ name.  Elements of a row are separated by tabs."
                          (cons (mapconcat (lambda (x) (format "%s" x))
                                           (if (consp level) level (list level)) "/")
                                (mapcar (lambda (peer)
-                                         (or (bench-median
-                                              (bench-values (bench-select runs peer level)
-                                                            :rate))
-                                             "NaN"))
+                                         (or (bench-figure runs peer level :rate) "NaN"))
                                        peers)))
                        levels)))
     (and peers
@@ -1069,16 +1072,14 @@ non-nil if none failed."
   "Make the table and the plot of README.org from data/wrk-plus.eld."
   (require 'org)
   (let* ((runs (bench-load "wrk-plus"))
-         (median (lambda (peer level key)
-                   (bench-median (bench-values (bench-select runs peer level) key))))
          (rate (lambda (peer level)
-                 (let ((rate (funcall median peer level :rate))
-                       (node (funcall median "node" level :rate)))
+                 (let ((rate (bench-figure runs peer level :rate))
+                       (node (bench-figure runs "node" level :rate)))
                    (cond ((null rate) "no figure")
                          ((or (null node) (equal peer "node")) (format "%.1f k" (/ rate 1e3)))
                          (t (format "%.1f k (%.1f)" (/ rate 1e3) (/ rate node)))))))
          (late (lambda (peer level)
-                 (let ((us (funcall median peer level :p99)))
+                 (let ((us (bench-figure runs peer level :p99)))
                    (if us (format "%.1f" (/ us 1e3)) ""))))
          (peers (cl-remove-if-not (lambda (peer) (bench-select runs (car peer)))
                                   '(("porter" . "Porter") ("porter-param" . "Porter, one parameter")

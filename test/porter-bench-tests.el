@@ -22,6 +22,7 @@
 (declare-function bench-ab-once "driver" (peer connections requests))
 (declare-function bench-httperf-once "driver" (peer conns calls))
 (declare-function bench-slope "driver" (numbers))
+(declare-function bench-figure "driver" (runs peer level key))
 
 (load (expand-file-name "bench/driver" porter-test-root) nil t)
 
@@ -123,6 +124,17 @@ CLIENT is a function as for `bench-rounds'."
     (should (cl-find "its server died" (mapcar (lambda (run) (plist-get run :failed)) runs)
                      :test #'equal))
     (should (numberp (nth 2 (cl-find "lasting" rows :key #'cadr :test #'equal))))))
+
+(ert-deftest porter-bench-one-failed-round-takes-the-figure ()
+  "Neither table, nor ratios, nor pictures use what the other rounds gave."
+  (let ((runs '((:peer "a" :level 1 :round 0 :rate 10) (:peer "b" :level 1 :round 0 :rate 5)
+                (:peer "a" :level 1 :round 1 :rate 10)
+                (:peer "b" :level 1 :round 1 :rate 5 :failed "1 errors"))))
+    (should (= 10 (bench-figure runs "a" 1 :rate)))
+    (should-not (bench-figure runs "b" 1 :rate))
+    (should (equal '((1 "a" 10 "10 - 10" "")
+                     (1 "b" "no figure: 1 errors (1 of 2 rounds)"))
+                   (cddr (bench-table runs nil "b"))))))
 
 (ert-deftest porter-bench-absent-peers-are-named ()
   "What is not there has a row that says so."
