@@ -21,6 +21,10 @@
  * hold an endless answer. */
 #define LINGER_MS 2000
 
+/* How long an event stream waits for its client to refuse a comment, after the client said that it
+ * sends no more. */
+#define PROBE_MS 100
+
 #define IOVEC_MAX 64
 
 /* So many chunks of a file (see static_send) leave for one client before it is the others' turn. */
@@ -1312,6 +1316,14 @@ static void feed_stash(struct conn *conn)
     buf_free(&stash);
 }
 
+/* The client of CONN sends no more; it may have gone altogether. */
+static void said_last(struct conn *conn)
+{
+    bool probed = conn->first && atomic_load(&conn->first->heartbeat_ms);
+    conn->end_ms = hub_now(conn->hub);
+    hub_tick_within(conn->hub, probed ? PROBE_MS : LINGER_MS);
+}
+
 static void read_socket(struct conn *conn)
 {
     struct hub *hub = conn->hub;
@@ -1331,8 +1343,7 @@ static void read_socket(struct conn *conn)
     }
     if (n == 0) {
         conn->eof = true;
-        conn->end_ms = hub_now(hub);
-        hub_tick_within(hub, LINGER_MS);
+        said_last(conn);
         return;
     }
     conn->read_ms = hub_now(hub);
@@ -1356,8 +1367,7 @@ static void on_poll(uv_poll_t *handle, int status, int events)
         read_socket(conn);
     if ((events & UV_DISCONNECT) && !conn->eof) {
         conn->hangup = true;
-        conn->end_ms = hub_now(conn->hub);
-        hub_tick_within(conn->hub, LINGER_MS);
+        said_last(conn);
     }
     settle(conn);
 }
@@ -1581,6 +1591,9 @@ static uint64_t check_heartbeat(struct conn *conn, uint64_t now)
     uint32_t interval_ms = atomic_load(&exchange->heartbeat_ms);
     if (!interval_ms || !exchange->begun || exchange_state(exchange) != EXCHANGE_STREAMING)
         return UINT64_MAX;
+    /* A page that was closed refuses the first, so that the second cannot be written. */
+    if ((conn->eof || conn->hangup) && interval_ms > PROBE_MS)
+        interval_ms = PROBE_MS;
     uint64_t rest = left(now, conn->write_ms, interval_ms);
     if (rest)
         return rest;

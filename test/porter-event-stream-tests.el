@@ -80,6 +80,69 @@ SPEC is (CLIENT PROCESS &rest OPTIONS): PROCESS gets the stream's, OPTIONS are t
       (should (equal closed (list process)))))
   (porter-test-should-come-to-rest))
 
+(defun porter-es--seconds-until (predicate)
+  "Wait for PREDICATE to be true; return the seconds it took."
+  (let ((start (float-time)))
+    (porter-test-wait predicate 10 "Never")
+    (- (float-time) start)))
+
+(ert-deftest porter-event-stream-a-closed-page-is-noticed-soon ()
+  "A client that closes is gone for Lisp long before one that only sends no more."
+  (let (closed)
+    (porter-es--with (client process :on-close (lambda (p) (push p closed)))
+      (porter-es--await client ":\n\n")
+      (porter-test-close client)
+      (should (< (porter-es--seconds-until (lambda () closed)) (* 1.0 porter-test-patience)))
+      (should (equal closed (list process)))))
+  (porter-test-should-come-to-rest))
+
+(ert-deftest porter-event-stream-reset ()
+  "A reset is noticed at once, and told once."
+  (let (closed)
+    (porter-es--with (client process :heartbeat nil :on-close (lambda (p) (push p closed)))
+      (porter-es--await client ":\n\n")
+      (porter-test-reset client)
+      (should (< (porter-es--seconds-until (lambda () closed)) (* 1.0 porter-test-patience)))
+      (porter-test-pause 0.05)
+      (should (equal closed (list process)))))
+  (porter-test-should-come-to-rest))
+
+(ert-deftest porter-event-stream-half-closed ()
+  "A client that sends no more gets what comes for two seconds, then the stream ends."
+  (let (closed)
+    (porter-es--with (client process :on-close (lambda (p) (push p closed)))
+      (porter-es--await client ":\n\n")
+      (porter-test-half-close client)
+      (porter-es--await client "\n:\n\n\r\n\\(?:.\\|\n\\)*\n:\n\n")
+      (should (porter-event-send process "still there"))
+      (porter-es--await client "data: still there\n\n")
+      (should-not closed)
+      (porter-test-await-close client 5)
+      (should (equal closed (list process)))))
+  (porter-test-should-come-to-rest))
+
+(ert-deftest porter-event-stream-ends-with-its-server ()
+  "`porter-stop', and closing twice, end a stream and call `:on-close' once."
+  (dolist (end (list (lambda (_process server) (porter-stop server))
+                     (lambda (process _server) (porter-event-close process)
+                       (porter-event-close process))))
+    (let ((porter-stop-timeout 0.2) closed process)
+      (porter-test-with-server
+          (server (lambda (request)
+                    (setq process (porter-event-stream
+                                   request :on-close (lambda (p) (push p closed))))
+                    :keep-alive))
+        (porter-test-with-client (client server)
+          (porter-test-write client (porter-test-request-bytes
+                                     "GET" "/" nil nil (porter-test-client-authority client)))
+          (porter-es--await client ":\n\n")
+          (funcall end process server)
+          (porter-test-wait (lambda () closed) 5 "Not told")
+          (porter-test-pause 0.05)
+          (should (equal closed (list process)))
+          (should-not (porter-event-send process "late"))))))
+  (porter-test-should-come-to-rest))
+
 (ert-deftest porter-event-stream-on-close-by-server ()
   "`porter-event-close' ends the stream properly and calls `:on-close' once."
   (let (closed)
@@ -106,6 +169,44 @@ SPEC is (CLIENT PROCESS &rest OPTIONS): PROCESS gets the stream's, OPTIONS are t
       (should (equal ":\n\n" (porter-test-get-body server "/" '("Last-Event-ID" . "x 7"))))
       (should (equal 200 (porter-test-response-status (porter-test-fetch server "HEAD" "/"))))
       (should (equal got '(nil nil t "x 7"))))))
+
+(ert-deftest porter-event-stream-http-1.0 ()
+  "Without chunks, until the connection closes; also the loop's comments."
+  (let (process)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (setq process (porter-event-stream request :heartbeat 0.1))
+                  :keep-alive))
+      (porter-test-with-client (client server)
+        (porter-test-write client "GET / HTTP/1.0\r\nHost: localhost\r\n\r\n")
+        (porter-es--await client "\r\n\r\n:\n\n:\n\n")
+        (should-not (string-match-p "Transfer-Encoding" (porter-test-bytes client)))
+        (porter-event-send process "one")
+        (porter-event-close process)
+        (porter-es--await client "\n\ndata: one\n\n\\'")
+        (should (porter-test-await-close client)))))
+  (porter-test-should-come-to-rest))
+
+(ert-deftest porter-event-stream-request-behind ()
+  "A request that comes behind that of a stream is answered when the stream has ended."
+  (let (process)
+    (porter-test-with-server
+        (server (lambda (request)
+                  (if (equal (porter-request-path request) "/next")
+                      (porter-respond request 200 nil "next")
+                    (setq process (porter-event-stream request))
+                    :keep-alive)))
+      (porter-test-with-client (client server)
+        (let ((authority (porter-test-client-authority client)))
+          (porter-test-write client (concat
+                                     (porter-test-request-bytes "GET" "/" nil nil authority)
+                                     (porter-test-request-bytes "GET" "/next" nil nil authority))))
+        (porter-es--await client ":\n\n")
+        (should (porter-event-send process "one"))
+        (porter-es--await client "data: one\n\n\r\n\\'")
+        (porter-event-close process)
+        (should (equal ":\n\ndata: one\n\n" (porter-test-response-body (porter-test-read client))))
+        (should (equal "next" (porter-test-response-body (porter-test-read client))))))))
 
 (provide 'porter-event-stream-tests)
 ;;; porter-event-stream-tests.el ends here
