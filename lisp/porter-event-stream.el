@@ -48,9 +48,14 @@ answer; return nil then."
                         (plist-get options :heartbeat)
                       porter-event-stream-heartbeat))
          (on-close (plist-get options :on-close)))
-    (cl-loop for (keyword) on options by #'cddr
-             unless (memq keyword '(:headers :retry :heartbeat :on-close))
-             do (signal 'porter-error (list "Unknown keyword" keyword)))
+    (cl-loop for (keyword value) on options by #'cddr
+             unless (pcase keyword
+                      (:headers (listp value))
+                      (:retry (or (null value) (natnump value)))
+                      (:heartbeat (or (null value) (and (numberp value) (> value 0))))
+                      (:on-close (or (null value) (functionp value)))
+                      (_ (signal 'porter-error (list "Unknown keyword" keyword))))
+             do (signal 'porter-error (list "Not a value for" keyword value)))
     (apply #'porter-response-header process 200
            '("Content-Type" . "text/event-stream")
            '("Cache-Control" . "no-cache")

@@ -250,11 +250,31 @@ VALUE is our answer to it.  Nil when there is none."
                     (and (cdr agreed)
                          (format "; server_max_window_bits=%d" (car agreed))))))))
 
-(defconst porter--socket-keywords
-  '(:on-open :on-close :on-error :on-drain :on-pong :protocols :origins :types
-    :compress :compress-min :max-message :ping-interval :ping-timeout
-    :close-timeout :high-water :max-unsent)
-  "What `porter-web-socket-connect' knows.")
+(defun porter--socket-value-p (keyword value)
+  "Is VALUE one for KEYWORD of `porter-web-socket-connect'?
+Signal `porter-error' if there is no such KEYWORD."
+  (pcase keyword
+    ((or :on-open :on-close :on-error :on-drain :on-pong)
+     (or (null value) (functionp value)))
+    (:protocols (or (functionp value) (porter--strings-p value)))
+    (:origins (or (eq value t) (functionp value) (porter--strings-p value)))
+    (:types (and (listp value) (cl-subsetp value '(text binary))))
+    (:compress t)
+    ((or :compress-min :high-water :max-unsent) (natnump value))
+    (:max-message (or (null value) (natnump value)))
+    ((or :ping-interval :ping-timeout :close-timeout)
+     (or (null value) (and (numberp value) (> value 0))))
+    (_ (signal 'porter-error (list "Unknown keyword" keyword)))))
+
+(defun porter--strings-p (value)
+  "Is VALUE a list of strings?"
+  (and (listp value) (cl-every #'stringp value)))
+
+(defun porter--socket-check-options (options)
+  "Signal `porter-error' unless OPTIONS are for `porter-web-socket-connect'."
+  (cl-loop for (keyword . rest) on options by #'cddr
+           unless (and rest (porter--socket-value-p keyword (car rest)))
+           do (signal 'porter-error (list "Not a value for" keyword (car rest)))))
 
 (defun porter--socket-option (options keyword default)
   "The value of KEYWORD in OPTIONS, a plist, or else DEFAULT."
@@ -322,9 +342,9 @@ and `:max-message', `:ping-interval', `:ping-timeout', `:close-timeout',
                       request
                     (aref request porter--request-process-index)))
          (server (aref porter--server-table (logand id 255))))
-    (cl-loop for (keyword) on options by #'cddr
-             unless (memq keyword porter--socket-keywords)
-             do (signal 'porter-error (list "Unknown keyword" keyword)))
+    (unless (functionp handler)
+      (signal 'wrong-type-argument (list 'functionp handler)))
+    (porter--socket-check-options options)
     (when (or (porter--header-token-p id "upgrade" "websocket")
               (porter--mod-header id "sec-websocket-key"))
       (let ((refusal (porter--socket-refusal
@@ -421,6 +441,8 @@ has answered.  Return nil when it was closed before."
 TYPE is as for `porter-web-socket-send'.  The message is framed once, all
 share its memory, and writing is left to the loop thread.  Those that are closed
 are passed over.  Return how many it was sent to."
+  (unless (listp processes)
+    (signal 'wrong-type-argument (list 'listp processes)))
   (porter--mod-socket-broadcast (vconcat (mapcar #'porter--id processes))
                                 string (porter--socket-opcode type)))
 

@@ -51,6 +51,19 @@ SPEC is (CLIENT PROCESS &rest OPTIONS): PROCESS gets the stream's, OPTIONS are t
     (should-error (porter-event-send process "x" :event "a\nb") :type 'porter-error)
     (should-error (porter-event-send process "x" :id "a\0") :type 'porter-error)))
 
+(ert-deftest porter-event-stream-options ()
+  "A wrong option is told by name before anything is sent."
+  (dolist (options '((:beat 1) (:heartbeat 0) (:heartbeat "1") (:retry 1.5) (:retry -1)
+                     (:on-close 7) (:headers "X")))
+    (let (told)
+      (porter-test-with-server
+          (server (lambda (request)
+                    (condition-case err (apply #'porter-event-stream request options)
+                      (porter-error (setq told err)
+                                    (porter-respond request 200 nil "told")))))
+        (should (equal "told" (porter-test-get-body server "/"))))
+      (should (memq (car options) told)))))
+
 (ert-deftest porter-event-stream-heartbeat ()
   "The loop says something when Lisp does not, also while Lisp is stuck."
   (porter-es--with (client process :heartbeat 0.2)

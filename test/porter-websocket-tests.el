@@ -820,6 +820,31 @@ print('done', flush=True)" (if porter-test-slow "20000" "1500")))
 
 (declare-function porter--shutdown "porter" ())
 
+(ert-deftest porter-websocket-options ()
+  "A wrong option is told by name, and a wrong handler, before anything is sent."
+  (dolist (options '((:foo 1) (:on-open) (:on-close 5) (:protocols "chat") (:protocols (a))
+                     (:origins "http://localhost") (:types text) (:types (text image))
+                     (:compress-min -1) (:max-message "1") (:max-message -1) (:high-water nil)
+                     (:ping-interval 0) (:ping-timeout x) (:close-timeout -1)))
+    (let (told)
+      (porter-test-with-server
+          (server (lambda (request)
+                    (condition-case err
+                        (apply #'porter-web-socket-connect request #'ignore options)
+                      (porter-error (setq told err) (porter-respond request 200 nil "told")))))
+        (should (equal "told" (porter-test-get-body server "/"))))
+      (should (memq (car options) told))))
+  (dolist (handler '(nil "x" porter-ws--no-such-function))
+    (let (told)
+      (porter-test-with-server
+          (server (lambda (request)
+                    (condition-case err (porter-web-socket-connect request handler)
+                      (wrong-type-argument (setq told err)
+                                           (porter-respond request 200 nil "told")))))
+        (should (equal "told" (porter-test-get-body server "/"))))
+      (should (equal told (list 'wrong-type-argument 'functionp handler)))))
+  (should-error (porter-broadcast 'all "x") :type 'wrong-type-argument))
+
 (ert-deftest porter-websocket-errors ()
   "An error of the handler is logged and told to `:on-error'; the WebSocket goes on."
   (let (errors)
