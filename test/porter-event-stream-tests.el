@@ -130,7 +130,8 @@ SPEC is (CLIENT PROCESS &rest OPTIONS): PROCESS gets the stream's, OPTIONS are t
       (should (porter-event-send process "still there"))
       (porter-es--await client "data: still there\n\n")
       (should-not closed)
-      (porter-test-await-close client 5)
+      (should (porter-test-await-close client 5))
+      (porter-test-wait (lambda () closed) 3 "Not told")
       (should (equal closed (list process)))))
   (porter-test-should-come-to-rest))
 
